@@ -18,7 +18,7 @@ from programs import can_mount, follow, row, skipped
 from safetensors.numpy import save_file
 from subprocesses import HITS, SETUP, finish, start
 
-from fastq.tools.gguf_files.container import open_gguf
+from fastq.tools.gguf_files.gguf_file import open_gguf
 
 # Quantizing over an old file is killed at random moments: in a forked child, which has all imported, so that most are
 # in the middle of writing. What it leaves has to be gone after the next run.

@@ -8,7 +8,7 @@ import hostile
 import pytest
 from commands import invoke, told
 
-from fastq.tools.gguf_files.container import open_gguf
+from fastq.tools.gguf_files.gguf_file import open_gguf
 
 
 def attempt(here, content, options):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fastq.tools.files.containers import LONGEST_HEADER, Header, spec_of
+from fastq.tools.files.safetensors_files import LONGEST_HEADER, Header
+from fastq.tools.files.tensor_specs import spec_of
 
 
 def attempt(name, suffix, content, command="quantize", out="out.safetensors"):

@@ -12,7 +12,10 @@ import pytest
 import safetensors
 from commands import invoke
 
-from fastq.tools.checkpoints.names import EXPERT, NOT_BY_ROWS, OTHER_LAYERS, SPLIT_BY_READERS, kind_of
+from fastq.tools.checkpoints.experts import EXPERT
+from fastq.tools.checkpoints.readers import NOT_BY_ROWS, SPLIT_BY_READERS
+from fastq.tools.checkpoints.rules import OTHER_LAYERS
+from fastq.tools.checkpoints.skipped_modules import kind_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

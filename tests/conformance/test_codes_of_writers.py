@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from commands import invoke, refused, told
 
-from fastq.tools.files.codes import quantized_elsewhere
 from fastq.tools.files.containers import open_source
+from fastq.tools.files.quantized_elsewhere import quantized_elsewhere
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 safetensors_torch = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")

@@ -9,8 +9,8 @@ from folder_cases import READ, folder
 from source_models import E4M3, E8M0, awq, gptq, named, write_file
 
 import fastq.io
-from fastq.tools.checkpoints.finding import stored_weights
 from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.quant_methods import stored_weights
 from fastq.tools.layouts.schemes import PRESETS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

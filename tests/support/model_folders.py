@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from fastq.tools.checkpoints.finding import stored_weights
 from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.quant_methods import stored_weights
 
 BF16 = ml_dtypes.bfloat16
 LAYER = "model.layers.0"

@@ -1,4 +1,4 @@
-"""The rules of a conversion: the scheme of each tensor, why others are left alone, and how to load the result."""
+"""The plan of a conversion: the scheme of each tensor by the rules of a user, and why others are left alone."""
 
 from __future__ import annotations
 
@@ -8,36 +8,28 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from fastq.tools.checkpoints import names as tables
-from fastq.tools.checkpoints.folder import HALVES, LANGUAGE, ModelFolder, modules_of, parts_of
-from fastq.tools.checkpoints.names import EXPERT, EXPERTS, STACKED, fused_with, ignored, kind_of, tail_of
-from fastq.tools.checkpoints.stacks import Stack, is_stack
-from fastq.tools.files.containers import TensorSpec
+from fastq.tools.checkpoints import rules as rules_module
+from fastq.tools.checkpoints.config_json import HALVES, LANGUAGE, model_types, parts_of
+from fastq.tools.checkpoints.experts import EXPERT, EXPERTS, ONE_TENSOR, STACKED, TRANSPOSED, Stack, is_stack
+from fastq.tools.checkpoints.fused_modules import read_as_one
+from fastq.tools.checkpoints.module_names import tail_of
+from fastq.tools.checkpoints.skipped_modules import ignored, kind_by_shape, kind_of
+from fastq.tools.checkpoints.tied_embeddings import is_tied
 from fastq.tools.files.patterns import check_patterns, fits, is_for
-from fastq.tools.files.pipeline import some_of
-from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS, LayerScheme
+from fastq.tools.files.tensor_specs import TensorSpec
+from fastq.tools.layouts.schemes import LayerScheme
 
-READER = "transformers 5.24"
-AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
-# as `kind_of` calls them
-HEAD = "output head"
-EMBEDDING = "embedding"
-ROUTER = "router"
-NORM = "normalization"
-EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json
-OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # and those of axes that are not words
+# Models of layers that are not nn.Linear, and what they are
+OTHER_LAYERS = {
+    **dict.fromkeys(
+        ("clvp", "clvp_decoder", "decision_transformer", "gpt2", "imagegpt", "openai-gpt"),
+        "Conv1D layers, whose weights are stored as (inputs, outputs)",
+    ),
+    "ibert": "layers with their own integer arithmetic",
+}
 IGNORED = "ignored"  # why a matrix stays that an option names
-GATE = re.compile(r"gate(?!_proj)|router|switch|^wg$", re.IGNORECASE)  # parts of the names of routers
-NUMBERED = re.compile(r"(^|\.)\d+\.")  # names of modules within layers
-NOTABLE = 0.1  # share of the bytes of a model from which tensors of other shapes are told of
-CAUSAL = "AutoModelForCausalLM"
-MOST_NAMED = 3  # modules that a line names one by one
-# formats whose codes replace the weight: all models load them
-INT8 = "int-quantized"
-FP8 = "float-quantized"
 
 
 @dataclass(frozen=True)
@@ -115,8 +107,8 @@ class Plan:
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
     """Decide the treatment of each tensor; raise ValueError if a matrix can't have its scheme, or a rule fits none."""
-    for kind in sorted(model_types(config) & set(tables.OTHER_LAYERS)):
-        what = tables.OTHER_LAYERS[kind]
+    for kind in sorted(model_types(config) & set(rules_module.OTHER_LAYERS)):
+        what = rules_module.OTHER_LAYERS[kind]
         raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
     if "_diffusers_version" in config:
         raise ValueError("it is a model of diffusers, which does not read compressed-tensors")
@@ -125,7 +117,7 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     # names of the tensors of experts, too; a head may be the embedding
     whole = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
     check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *whole], "module", is_for)
-    matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
+    matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if is_matrix(spec)]
     matrices += [*whole, *(module for stacked in stacks.values() for module in stacked)]
     check_patterns("--include", rules.include, matrices, "matrix", is_for)
     plan = Plan()
@@ -170,33 +162,10 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
     if rules.ignores(module):
         return [], IGNORED
-    kind = kind_of(module) or _kind_by_shape(module, spec.shape, config)
+    kind = kind_of(module) or kind_by_shape(module, spec.shape, config)
     if kind and not rules.includes(module):
         return [], kind
     return [Matrix(module, spec.name, spec.shape, rules.scheme_of(module), kind)], ""
-
-
-def _kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> str | None:
-    """Return the kind of a matrix whose name is not known, by the sizes in config.json: embedding, router or None.
-
-    A matrix outside the layers with a row for each word, of which there are more than columns, is an embedding, or a
-    head, which stays as well. A module of a gate or of a router with a row for each expert is a router.
-    """
-    words, experts, others = (set[int]() for _ in range(3))
-    for part in parts_of(config):
-        for key, size in part.items():
-            if type(size) is not int:
-                continue
-            if key.endswith("vocab_size"):
-                words.add(size)
-            elif EXPERT_COUNT.search(key):
-                experts.add(size)
-            elif OTHER_SIZE.search(key):
-                others.add(size)
-    if shape[0] in words - others and shape[0] > shape[1] and not NUMBERED.search(module):
-        return EMBEDDING
-    is_gate = any(GATE.search(name) for name in module.split(".")[-2:])
-    return ROUTER if is_gate and shape[0] in experts else None
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
@@ -209,9 +178,9 @@ def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     experts, rows, columns = spec.shape
     stack = Stack(spec.name, (experts, rows, columns))
     types = model_types(config)
-    if types & tables.TRANSPOSED:
+    if types & TRANSPOSED:
         return [], "experts as (inputs, outputs)"
-    if types & tables.ONE_TENSOR and not rules.includes(f"{parent}.0.{stack.parts[0]}", spec.name):
+    if types & ONE_TENSOR and not rules.includes(f"{parent}.0.{stack.parts[0]}", spec.name):
         return [], "experts that are read from one tensor"
     if not stack.is_even:
         return [], f"experts with {rows} rows, which are not {len(stack.parts)} matrices"
@@ -225,12 +194,8 @@ def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     ], ""
 
 
-def model_types(config: Mapping[str, Any]) -> set[str]:
-    """Return the types of a model and of the models within it."""
-    return {part["model_type"] for part in parts_of(config) if isinstance(part.get("model_type"), str)}
-
-
-def _is_matrix(spec: TensorSpec) -> bool:
+def is_matrix(spec: TensorSpec) -> bool:
+    """Return whether a tensor is a matrix of floats, the weight of a module."""
     return len(spec.shape) == 2 and spec.size > 0 and spec.name.endswith(".weight") and spec.dtype in HALVES
 
 
@@ -247,72 +212,11 @@ def _check_schemes(plan: Plan, rules: Rules) -> None:
     check_patterns("--scheme-for", patterns, [*modules, *whole], "matrix that is quantized", is_for)
 
 
-def _is_tied(kind: str | None, config: Mapping[str, Any]) -> bool:
-    """Whether a head or an embedding is, or may be, one matrix with another one: readers hold it as floats."""
-    flags = [part.get("tie_word_embeddings") for part in parts_of(config)]
-    named = config.get("architectures")
-    bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
-    perhaps = True in flags or (kind == EMBEDDING and False not in flags)
-    return perhaps and not bare and kind in (HEAD, EMBEDDING)
-
-
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
     for matrix in matrices:
-        if _is_tied(matrix.kind, config):
+        if is_tied(matrix.kind, config):
             why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
             raise ValueError(f"{matrix.module} stays as it is: {why}")
-
-
-def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
-    """Return lines on weights that stay as they are, and on the options that quantize them.
-
-    These are embeddings and heads, experts, and tensors of other shapes or names if they are a large part of the model.
-    """
-    found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
-    for name, why in plan.left.items():
-        module = name.removesuffix(".weight")
-        spec = source.tensors[name]
-        group = rules.scheme_of(module).weights.group_size
-        if why in (HEAD, EMBEDDING) and _is_matrix(spec) and not (group and spec.shape[1] % group):
-            found[_is_tied(why, source.config)][module] = spec.nbytes
-    lines = []
-    for tied, sizes in found.items():
-        names = [f"--include {module}" for module in sizes]
-        if len(names) > MOST_NAMED:
-            tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in sizes))
-            names = [f"--include 're:.*({tails})$'"]
-        way = "embedding and output head are, or may be, one matrix" if tied else f"{' '.join(names)} quantizes them"
-        told = f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {way}"
-        lines += [told] * bool(sizes)
-    return [*lines, *_other_floats(plan, source)]
-
-
-def _other_floats(plan: Plan, source: ModelFolder) -> Iterator[str]:
-    """Yield lines on experts that stay as they are, and on other tensors of two or more axes."""
-    told: dict[str, list[str]] = {"experts": [], "other tensors of two or more axes": []}
-    experts, others = told.values()
-    for name, why in plan.left.items():
-        spec = source.tensors[name]
-        if spec.dtype in HALVES and len(spec.shape) > 1 and why not in (HEAD, EMBEDDING, ROUTER, NORM, IGNORED):
-            (experts if is_stack(name, spec.shape) or ".experts." in f".{name}" else others).append(name)
-    total = sum(spec.nbytes for spec in source.tensors.values())
-    for what, names in told.items():
-        nbytes = sum(source.tensors[name].nbytes for name in names)
-        if names and (names is experts or nbytes > NOTABLE * total):
-            reasons = ", ".join(dict.fromkeys(_reason_text(plan.left[name]) for name in names))
-            yield f"left as floats: {what}, {nbytes:,} bytes ({reasons}): {some_of(names)}"
-
-
-def _reason_text(reason: str) -> str:
-    """Return a reason for the table as one for a line: that of a parameter is its name, which is not weight."""
-    return reason if " " in reason else f"named {reason}"
-
-
-def code_of_its_own(plan: Plan, source: ModelFolder) -> Iterator[str]:
-    """Yield a line on matrices outside the layers, if the model has code that may use them as other than Linear."""
-    names = [matrix.module for matrix in plan.matrices if not (matrix.kind or NUMBERED.search(matrix.module))]
-    if names and isinstance(source.config.get("auto_map"), dict):
-        yield f"the model has code of its own: {some_of(names)} are taken for Linear layers; --ignore leaves others"
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
@@ -340,7 +244,7 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     for matrix in plan.matrices:
         groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
     for name in plan.left:
-        if _is_matrix(tensors[name]) or is_stack(name, tensors[name].shape):
+        if is_matrix(tensors[name]) or is_stack(name, tensors[name].shape):
             module = name.removesuffix(".weight")
             groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = ""
     names = {repr(matrix.scheme): matrix.scheme.name for matrix in plan.matrices} | {"": "as it is"}
@@ -357,103 +261,3 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
             "transformers, which loads them except experts"
         )
     plan.notes.append(note)
-
-
-def read_as_one(module: str, columns: int) -> tuple[str, int]:
-    """Return the name of the group in which a matrix is read: experts of one layer, or modules with the same inputs."""
-    expert = EXPERT.fullmatch(module)
-    if expert:
-        return expert[1], 0
-    parent, _, name = module.rpartition(".")
-    return (parent, 0) if name in STACKED and parent.endswith("experts") else (fused_with(module), columns)
-
-
-def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
-    """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
-
-    transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
-    Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
-    numbers.
-    """
-    matrices = list(quantized)
-    schemes = {matrix.scheme for matrix in matrices}
-    way = f"fastq convert {shlex.quote(str(out))} FLOATS --dequantize writes floats for any reader"
-    lines = [*_not_loaded(matrices, source, way)]
-    if lines:
-        return lines
-    direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
-    floats = len(schemes) == 1 and not direct and not model_types(source.config) & tables.NOT_AS_FLOATS
-    sentences = bool(modules_of(out))
-    if sentences and len(schemes) > 1:  # its models need floats, and floats need one scheme
-        lines.append(f"sentence-transformers reads one scheme only, {READER} several; {way}")
-        sentences = False
-    options = []
-    if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
-        told = ", ".join(sorted({scheme.name for scheme in schemes}))
-        lines.append(f"readers have the values of {told} in bfloat16, and the model is {HALVES[source.dtype]}")
-        options += ["dtype=torch.bfloat16"] * (not floats)
-    if floats or sentences:
-        options.append(f"quantization_config={AS_FLOATS}")
-    call = _call(out, source, options, sentences)
-    reader = call.partition("(")[0].partition(".")[0]
-    of_sentences = reader == "SentenceTransformer"
-    statements = ["from sentence_transformers import SentenceTransformer"] * of_sentences
-    names = [reader] * (not of_sentences) + ["CompressedTensorsConfig"] * (AS_FLOATS in call)
-    statements += [f"from transformers import {', '.join(sorted(names))}"] * bool(names)
-    statements += ["import torch"] * ("torch.bfloat16" in call)
-    return [*lines, f"to import: {'; '.join(statements)}", f"to load it: {call}"]
-
-
-def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
-    return any(matrix.kind == EMBEDDING for matrix in matrices)
-
-
-def _not_loaded(matrices: list[Matrix], source: ModelFolder, way: str) -> Iterable[str]:
-    """Yield why transformers does not load some matrices; several schemes as floats have a way out."""
-    schemes = {matrix.scheme for matrix in matrices}
-    experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
-    needed = ["zero points"] * (not all(scheme.weights.symmetric for scheme in schemes))
-    needed += ["embeddings"] * _has_embeddings(matrices)
-    if needed and len(schemes) > 1:
-        yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only; {way}"
-    # schemes in which it reads experts
-    ways = ("group", "channel")
-    formats = (WORDS, FP8, "mxfp4-pack-quantized")
-    read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
-    if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
-        yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
-    by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
-    for kind in sorted(model_types(source.config) & (tables.NOT_BY_ROWS if by_rows else tables.SPLIT_BY_READERS)):
-        advice = "" if kind in tables.NOT_BY_ROWS else "; it does so with FP8_DYNAMIC or W8A8"
-        yield f"{READER} does not load such a model of type {kind}, whose matrices it splits or joins{advice}"
-
-
-def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:
-    if sentences:
-        inner = ", ".join(f'"{key}": {value}' for key, _, value in (option.partition("=") for option in options))
-        arguments = [repr(str(out)), *[f"model_kwargs={{{inner}}}"] * bool(inner)]
-        arguments += ["trust_remote_code=True"] * isinstance(source.config.get("auto_map"), dict)
-        return f"SentenceTransformer({', '.join(arguments)})"
-    names = source.config.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
-    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line will be pasted into code
-    if own := _class_of_own_code(source.config, reader):
-        reader = own
-        options = [*options, "trust_remote_code=True"]
-    return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"
-
-
-def _class_of_own_code(config: Mapping[str, Any], architecture: str) -> str:
-    """Return the class of transformers that finds the model's class in code of its own; empty without such code.
-
-    auto_map names code for each class that finds models; that of the model's architecture counts, else one with a head.
-    """
-    entries = config.get("auto_map")
-    found = {}
-    for name, reference in entries.items() if isinstance(entries, dict) else ():
-        if name.startswith("AutoModel") and name.isidentifier():
-            found[name] = str(reference).rpartition(".")[2]
-    of_architecture = [name for name, model in found.items() if model == architecture]
-    headless = "AutoModel"
-    with_head = sorted((name for name in found if name != headless), key=lambda name: (name != CAUSAL, name))
-    return next(iter([*of_architecture, *with_head, *found]), "")

@@ -7,48 +7,12 @@ imported, which takes longer than the start of the interpreter.
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import sys
 
+from fastq.tools.cli.interrupts import Ending
+
 NEEDED = ("click", "rich", "safetensors", "ml_dtypes")  # the extra cli of pyproject.toml
-
-
-class Ending:
-    """What signals do that end a command: an exception unwinds it while it is entered, else the process ends at once.
-
-    So nothing that is imported, that reads arguments or that ends the process has to cope with an exception anywhere.
-    """
-
-    exit_code = 1
-    unwinds = False
-
-    def __enter__(self) -> None:
-        self.unwinds = True
-
-    def __exit__(self, *error: object) -> None:
-        self.unwinds = False
-
-    def __call__(self, number: int, frame: object) -> None:
-        """Handle a signal."""
-        if not self.unwinds:
-            try:
-                if number == signal.SIGINT:
-                    os.write(2, b"Interrupted\n")
-            finally:
-                os._exit(128 + number)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        sys.exit(128 + number)
-
-    def at_exit(self) -> None:
-        """End without the end of the interpreter, a quarter of a short command's time, in which nothing is handled."""
-        try:
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()
-        finally:
-            os._exit(self.exit_code)
 
 
 def main() -> None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import click
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 
-from fastq.tools.files.pipeline import count_text
+from fastq.tools.cli.terminal import UNLIMITED, print_wrapped, printable, terminal_width
+from fastq.tools.files.texts import count_text
 
-UNLIMITED = 1_000_000  # columns: the widest table
 OUTLIERS_SHOWN = 4
 EQUAL = "equal"  # instead of an infinite ratio
 
@@ -82,36 +79,9 @@ def _indices(channels: Sequence[int]) -> str:
     return ", ".join(map(str, channels[:OUTLIERS_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
 
 
-def printable(text: str) -> str:
-    """Return the text of a file without characters that a terminal interprets as commands."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def shape_text(shape: tuple[int, ...]) -> str:
     """Return a shape as text."""
     return " x ".join(map(str, shape)) or "scalar"
-
-
-def terminal_width() -> int | None:
-    """Return the number of columns of the terminal, or of COLUMNS; None if neither is known."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdigit() and int(told):
-        return int(told)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def print_line(text: str) -> None:
-    """Print a sentence in lines that fit the terminal."""
-    print_wrapped(text, terminal_width() or UNLIMITED, "  ", break_on_hyphens=False)
-
-
-def print_wrapped(text: str, width: int, indent: str, **options: Any) -> None:
-    """Print a text in lines of a width; all but the first are indented."""
-    for line in textwrap.wrap(text, width, subsequent_indent=indent, **options):
-        click.echo(line)
 
 
 # Rows

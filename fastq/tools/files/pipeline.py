@@ -10,72 +10,23 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 import fastq
-from fastq.results import Comparison, QuantizedArray
-from fastq.results.measures import Totals
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
-from fastq.tools.files.containers import Header, TensorSpec, writer_of
+from fastq.tools.files.containers import writer_of
+from fastq.tools.files.measured_errors import Errors
+from fastq.tools.files.safetensors_files import Header
+from fastq.tools.files.tensor_specs import TensorSpec
+from fastq.tools.files.texts import count_text
 
 Shape = tuple[int, ...]
-PIECE = 1 << 20  # elements squared together; bounds the temporaries
-NAMED = 3  # most names in a line
 WORKERS = 4  # most pieces at a time: the serial parts of one overlap with kernels of others
 Progress = Callable[[int, int], None]  # called with the bytes and tensors of the source that are done
-
-
-class Errors(NamedTuple):
-    """Sums of squared errors and of the squares of values, and the largest error, of some rows or of all."""
-
-    noise: float
-    signal: float
-    largest: float
-
-    def with_more(self, other: Errors) -> Errors:
-        """Return the sums of both."""
-        return Errors(self.noise + other.noise, self.signal + other.signal, max(self.largest, other.largest))
-
-    @property
-    def sqnr_db(self) -> float:
-        """Signal to quantization noise ratio in decibels; inf without noise."""
-        if not self.noise:
-            return math.inf
-        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
-
-
-NO_ERRORS = Errors(0.0, 0.0, 0.0)
-
-
-def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
-    """Measure the errors of converted values."""
-    return sums_of(fastq.compare(values, approximation), values)
-
-
-def sums_of(measured: Comparison, values: Array) -> Errors:
-    """Return the sums of the errors of values."""
-    noise = measured.mse * values.size
-    signal = noise * 10 ** (measured.sqnr_db / 10) if noise else signal_of(values)
-    return Errors(noise, signal, measured.max_abs_error)
-
-
-def errors_in(parts: Sequence[Totals]) -> Errors:
-    """Return the sums of all parts."""
-    return reduce(Errors.with_more, (Errors(each.noise, each.signal, each.largest) for each in parts), NO_ERRORS)
-
-
-def signal_of(values: Array) -> float:
-    """Return the sum of the squares of values."""
-    rows = values.reshape(1, -1) if values.ndim < 2 else values
-    step = max(PIECE * len(rows) // max(values.size, 1), 1)
-    return float(sum(np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step)))
 
 
 @dataclass(frozen=True)
@@ -111,24 +62,6 @@ def total_of(rows: Sequence[Converted]) -> Converted:
     errors = reduce(Errors.with_more, wrong or measured) if measured else None
     before, after, size = (sum(getattr(row, name) for row in rows) for name in ("before", "after", "size"))
     return Converted(count_text(len(rows), "tensor"), None, before, after, "", "total", errors, size=size)
-
-
-def count_text(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1."""
-    plural = noun.removesuffix("ix") + "ices" if noun.endswith("ix") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and the number of the others."""
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names as a choice: a, b or c."""
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 class Piece(NamedTuple):
@@ -221,15 +154,3 @@ def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], 
         rows = run(tasks, writer, progress)
         writer.finish()
     return rows
-
-
-@contextmanager
-def naming(
-    message: Callable[[Exception], str],
-    kinds: type[Exception] | tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError),
-) -> Iterator[None]:
-    """Turn an error about a tensor into a ValueError that names it."""
-    try:
-        yield
-    except kinds as error:
-        raise ValueError(message(error)) from error

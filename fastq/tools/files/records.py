@@ -22,8 +22,8 @@ from fastq.ops.file_parts import SAVED
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.arguments import without_duplicates
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
-from fastq.tools.files.containers import TensorSpec, spec_of
-from fastq.tools.files.pipeline import naming
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.layouts.compressed_tensors import StoredForm
 
 KEY = "fastq"

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from fastq.ops.file_parts import as_path
 from fastq.system.arguments import counting
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
+from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.patterns import nearest
-from fastq.tools.files.pipeline import naming, some_of
 from fastq.tools.files.records import FLOATS
-from fastq.tools.gguf_files import container
-from fastq.tools.gguf_files.container import GgufSource
+from fastq.tools.files.texts import some_of
+from fastq.tools.gguf_files.gguf_file import MAGIC, GgufSource, open_gguf
 
 Weights = NDArray[np.float32]
 Say = Callable[[str], None]  # called with a line on each entry that an importance matrix lacks, or that is not used
@@ -99,10 +99,10 @@ def read(path: Path) -> Imatrix:
         raise ValueError(f"importance matrix {path.name} is not a file")
     suffix = path.suffix.lower()
     with path.open("rb") as file:
-        is_gguf = file.read(4) == container.MAGIC
+        is_gguf = file.read(4) == MAGIC
     with naming(lambda error: f"importance matrix {path.name}: {error}", ValueError):
         if is_gguf:
-            imatrix = _from_gguf(container.open_gguf(path))
+            imatrix = _from_gguf(open_gguf(path))
         else:
             in_tensors = suffix in SOURCES
             imatrix = _from_tensors(open_source(path, suffix)) if in_tensors else _from_legacy(path.read_bytes())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fastq.system.arguments import did_you_mean
 from fastq.tools.files.patterns import advice, is_found
-from fastq.tools.gguf_files.container import GgufSource, GgufTensor
+from fastq.tools.gguf_files.gguf_file import GgufSource, GgufTensor
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
 
 

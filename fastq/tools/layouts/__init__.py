@@ -23,24 +23,17 @@ from fastq.ops.nest_scale import NestedScale
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, is_a, shown
 from fastq.system.dtypes import Array
-from fastq.tools.layouts import compressed_tensors, packed
-from fastq.tools.layouts.compressed_tensors import FORMATS
-from fastq.tools.layouts.tensors import Layout, Reading, Writing, check_format
+from fastq.tools.layouts.bitsandbytes import BITSANDBYTES
+from fastq.tools.layouts.compressed_tensors import COMPRESSED_TENSORS
+from fastq.tools.layouts.gptq_awq import AWQ, GPTQ, GPTQ_V2
+from fastq.tools.layouts.layout import Reading, Writing, check_format
+from fastq.tools.layouts.matmul_nbits import MATMUL_NBITS
 
 __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
 
 Tensors = Mapping[str, ArrayLike]
 
-_GPTQ = ("uint4", "uint8", "uint2", "uint3")
-_NBITS = ("uint4", "uint8", "uint2")
-_ROWS = (
-    Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, *packed.WORDS, True, 1),
-    Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, *packed.WORDS, True),
-    Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), *packed.WORDS, order=packed.AWQ_ORDER),
-    Layout("matmul_nbits", "ONNX Runtime: MatMulNBits", _NBITS, *packed.BLOCKS),
-    Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), *packed.HALVES, nests_scales=True),
-    Layout("compressed_tensors", "compressed-tensors (vLLM): CompressedLinear", FORMATS, *compressed_tensors.WAYS),
-)
+_ROWS = (GPTQ, GPTQ_V2, AWQ, MATMUL_NBITS, BITSANDBYTES, COMPRESSED_TENSORS)
 LAYOUTS = {row.name: row for row in _ROWS}
 
 
@@ -107,7 +100,7 @@ def to_tensors(
     dtype = None if scale_dtype is None else as_dtype(scale_dtype, "scale_dtype", "a float dtype")
     if dtype is not None and dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"scale_dtype must be float16, bfloat16, float32 or float64, not {dtype}")
-    return row.write(q, Writing(row, dtype, g_idx, nested))
+    return row.write(q, Writing(row=row, scale_dtype=dtype, g_idx=g_idx, nested=nested))
 
 
 def from_tensors(
@@ -170,4 +163,12 @@ def from_tensors(
     if (block_size := as_int(block_size, "block_size")) < 0:
         raise ValueError(f"block_size must be 0 or more, not {block_size}")
     whole = None if shape is None else as_shape(shape)
-    return row.read(Reading(row, arrays, qtype, whole, block_size, bool(sort_inputs)))
+    reading = Reading(
+        row=row,
+        tensors=arrays,
+        qtype=qtype,
+        shape=whole,
+        block_size=block_size,
+        sort_inputs=bool(sort_inputs),
+    )
+    return row.read(reading)

@@ -23,9 +23,18 @@ from fastq.ops.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
-from fastq.tools.layouts import tensors as shared
+from fastq.tools.layouts.int32_words import as_words
+from fastq.tools.layouts.layout import (
+    Layout,
+    Reading,
+    Writing,
+    check_format,
+    checked_block_size,
+    parameters_of,
+    stored_scale,
+    without_zero_scales,
+)
 from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
-from fastq.tools.layouts.tensors import Reading, Writing, as_words, check_format, stored_scale, without_zero_scales
 
 Shape = tuple[int, ...]
 
@@ -356,17 +365,18 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 # The row of `LAYOUTS`
 
 
-def _write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the stored tensors of a weight."""
     q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
-    q = QuantizedArray(q.codes, q.qparams.with_values(*shared.parameters_of(q)), q.shape)
+    q = QuantizedArray(q.codes, q.qparams.with_values(*parameters_of(q)), q.shape)
     tensors = tensors_of(q, scheme_of(q), "F32")
     if how.scale_dtype is not None and not q.dtype.scale_element:
         tensors["weight_scale"] = stored_scale(tensors["weight_scale"], how.scale_dtype)
     return tensors
 
 
-def _read(given: Reading) -> QuantizedArray:
+def read(given: Reading) -> QuantizedArray:
     """Return the weight in some tensors, whose dtypes and shapes determine their form."""
     codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
     words = codes.dtype == np.int32
@@ -387,7 +397,7 @@ def _read(given: Reading) -> QuantizedArray:
         if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
             strategy = "block"
             block = (rows // count, columns // groups)
-        size = shared.checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
+        size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
         weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
         scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
     form = form_of(scheme, (rows, columns), "")
@@ -401,4 +411,10 @@ def _read(given: Reading) -> QuantizedArray:
     return without_zero_scales(q, "weight_scale")
 
 
-WAYS = _write, _read
+COMPRESSED_TENSORS = Layout(
+    name="compressed_tensors",
+    system="compressed-tensors (vLLM): CompressedLinear",
+    formats=FORMATS,
+    write=write,
+    read=read,
+)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from fastq.ops import array_file
 from fastq.ops.file_parts import as_name, as_path
 from fastq.results import QuantizedArray
-from fastq.system import imports
+from fastq.system.imports import undisturbed
 
 if TYPE_CHECKING:
-    from fastq.tools.tensors.tensors import Tensors
+    from fastq.tools.tensors.by_name import Tensors
 
 
 def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
@@ -60,9 +61,9 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
     (384, 384)
     """
     name = as_name(path)
-    file = imports.module("fastq.ops.array_file")
-    if name.is_dir() or (name.is_file() and file.holds_many(name)):
-        tensors: Tensors = imports.module("fastq.tools.tensors.tensors").open_tensors(name)
-        return tensors
-    array: QuantizedArray = file.read(as_path(name), QuantizedArray)
+    if name.is_dir() or (name.is_file() and array_file.holds_many(name)):
+        with undisturbed():  # which needs the packages of the extra `[cli]`
+            from fastq.tools.tensors.by_name import open_tensors
+        return open_tensors(name)
+    array: QuantizedArray = array_file.read(as_path(name), QuantizedArray)
     return array

@@ -13,9 +13,10 @@ from commands import invoke, refused, told
 from model_folders import CONFIG, write_model
 
 from fastq.system.arguments import shown
-from fastq.tools.checkpoints.folder import dtype_of
-from fastq.tools.checkpoints.names import kind_of
-from fastq.tools.checkpoints.rules import Matrix, loading
+from fastq.tools.checkpoints.config_json import dtype_of
+from fastq.tools.checkpoints.readers import loading
+from fastq.tools.checkpoints.rules import Matrix
+from fastq.tools.checkpoints.skipped_modules import kind_of
 from fastq.tools.layouts.schemes import PRESETS, as_scheme
 
 OPTIONS = ("--scheme", "W8A8")
@@ -78,7 +79,7 @@ def test_reports_replace_no_file_of_a_folder(whole, tmp_path):
 
 
 def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastq.tools.checkpoints.folder.LARGEST", 17)
+    monkeypatch.setattr("fastq.tools.checkpoints.copied_files.LARGEST", 17)
     (line,) = converted(whole, tmp_path / "out")
     assert "assets/" in line  # 18 bytes
     assert (tmp_path / "out" / "1_Pooling").is_dir()
@@ -110,7 +111,7 @@ def test_weights_in_other_formats_stay_and_are_listed(model, tmp_path):
 def test_large_files_stay_and_are_listed(model, tmp_path, monkeypatch):
     folder = shutil.copytree(model, tmp_path / "own")
     (folder / "weights.of_a_new_format").write_bytes(b"x" * 5000)
-    monkeypatch.setattr("fastq.tools.checkpoints.folder.LARGEST", 4999)
+    monkeypatch.setattr("fastq.tools.checkpoints.copied_files.LARGEST", 4999)
     (line,) = converted(folder, tmp_path / "out")
     assert line.endswith("not copied: weights.of_a_new_format")
     assert (tmp_path / "out" / "tokenizer.json").exists()

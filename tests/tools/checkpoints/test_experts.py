@@ -10,7 +10,7 @@ from model_folders import BF16, CONFIG, all_of, config_of, write_model
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from fastq.tools.checkpoints.stacks import SPLIT, from_metadata
+from fastq.tools.checkpoints.experts import SPLIT, from_metadata
 
 EXPERTS, ROWS, COLUMNS = 3, 64, 32
 UP, DOWN = (EXPERTS, ROWS, COLUMNS), (EXPERTS, COLUMNS, ROWS)

@@ -7,6 +7,7 @@ from commands import invoke, refused, run
 from folder_cases import FIRST, NAMES, READ, SECOND, SHARDS, SINGLE, Q, folder, index, lies
 from model_folders import INDEX, all_of
 
+from fastq.tools.checkpoints.copied_files import other_files
 from fastq.tools.checkpoints.folder import ModelFolder
 
 
@@ -21,7 +22,7 @@ def test_what_is_read(tmp_path, case):
     assert set(model.tensors) == {tensor for file in read for tensor in files[file]}
     assert (note in " ".join(model.notes)) if note else not model.notes
     if more != "any":
-        copied = {path.name for path in model.other_files()}
+        copied = {path.name for path in other_files(model.path)}
         assert copied == {"tokenizer.json", *more.split()}
 
 

@@ -31,12 +31,12 @@ from safetensors.numpy import load_file
 import fastq
 from fastq import reference
 from fastq.io import open_checkpoint, save_checkpoint
-from fastq.tools.checkpoints.config import StoredSchemes
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.quantizing import Quantization
+from fastq.tools.checkpoints.quantization import Quantization
+from fastq.tools.checkpoints.quantization_config import StoredSchemes
 from fastq.tools.checkpoints.rules import Rules
-from fastq.tools.files.containers import SafetensorsSource
+from fastq.tools.files.safetensors_files import SafetensorsSource
 from fastq.tools.layouts.schemes import PRESETS, as_scheme
 
 

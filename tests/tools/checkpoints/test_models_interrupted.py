@@ -12,9 +12,10 @@ import pytest
 from commands import invoke, refused, run, told
 from model_folders import INDEX, contents
 
-from fastq.tools.checkpoints.converting import JOURNAL, convert
+from fastq.tools.checkpoints.converting import convert
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.quantizing import Quantization
+from fastq.tools.checkpoints.journal import JOURNAL
+from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.layouts.schemes import as_scheme
 
@@ -111,7 +112,7 @@ def test_disk_full(model, tmp_path, monkeypatch):
     def full(self, name, data, offset=0):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fastq.tools.files.containers.SafetensorsWriter.write_raw", full)
+    monkeypatch.setattr("fastq.tools.files.safetensors_files.SafetensorsWriter.write_raw", full)
     line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8")
     assert "No space left on device; finished shards stay" in line
     assert [path.name for path in (tmp_path / "out").iterdir()] == [JOURNAL]

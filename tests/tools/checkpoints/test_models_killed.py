@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from model_folders import BF16, INDEX, write_model
 
-from fastq.tools.checkpoints.converting import JOURNAL
+from fastq.tools.checkpoints.journal import JOURNAL
 
 KILLS = 50
 

@@ -12,7 +12,7 @@ from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, config_of, write
 from safetensors.numpy import load_file, save_file
 
 from fastq.io import open_checkpoint
-from fastq.tools.checkpoints.config import StoredSchemes
+from fastq.tools.checkpoints.quantization_config import StoredSchemes
 from fastq.tools.layouts.schemes import as_scheme
 
 # What is wrong

@@ -25,11 +25,11 @@ from source_models import respell
 
 import fastq
 from fastq.io import open_checkpoint, save_checkpoint
-from fastq.tools.checkpoints.config import StoredSchemes
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.quantizing import Quantization
+from fastq.tools.checkpoints.quantization import Quantization
+from fastq.tools.checkpoints.quantization_config import StoredSchemes
 from fastq.tools.checkpoints.rules import Rules, make_plan
-from fastq.tools.files.containers import spec_of
+from fastq.tools.files.tensor_specs import spec_of
 from fastq.tools.layouts.schemes import PRESETS, as_scheme
 
 W8A8 = as_scheme("W8A8")

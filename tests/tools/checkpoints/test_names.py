@@ -8,10 +8,10 @@ import pytest
 from commands import invoke, refused, run
 from model_folders import BF16, all_of, config_of, sqnr_db, write_single
 
-from fastq.tools.checkpoints.config import StoredSchemes, quantized_config
-from fastq.tools.checkpoints.names import ignored, kind_of
+from fastq.tools.checkpoints.quantization_config import StoredSchemes, quantized_config
 from fastq.tools.checkpoints.rules import Rules, make_plan
-from fastq.tools.files.containers import spec_of
+from fastq.tools.checkpoints.skipped_modules import ignored, kind_of
+from fastq.tools.files.tensor_specs import spec_of
 from fastq.tools.layouts.schemes import as_scheme
 
 W8A8, W4A16, W8A16 = map(as_scheme, ("W8A8", "W4A16", "W8A16"))

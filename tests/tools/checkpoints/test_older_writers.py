@@ -12,11 +12,11 @@ from commands import refused, run
 from model_folders import all_of, values_of
 
 from fastq.io import open_checkpoint, save_checkpoint
-from fastq.tools.checkpoints import encoding
-from fastq.tools.checkpoints.config import plain_config
+from fastq.tools.checkpoints import row_chunks
 from fastq.tools.checkpoints.converting import convert
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.quantizing import Quantization
+from fastq.tools.checkpoints.quantization import Quantization
+from fastq.tools.checkpoints.quantization_config import plain_config
 from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.layouts.schemes import PRESETS
 
@@ -100,7 +100,7 @@ def test_zero_points_one_by_one(stored, quantized, tmp_path, monkeypatch, dtype)
     """Words of them came later; what is opened and saved has words."""
     words = quantized(ASYMMETRIC)[0][ZERO]
     folder, values = stored(ASYMMETRIC, {ZERO: (of_bits(words.T, 4)[:, :ROWS].T - 8).astype(dtype)})
-    monkeypatch.setattr(encoding, "CHUNK", 1)
+    monkeypatch.setattr(row_chunks, "CHUNK", 1)
     same_values(folder, values)
     opened = open_checkpoint(folder)
     save_checkpoint(tmp_path / "saved", opened, opened.config)
@@ -205,7 +205,7 @@ def test_scales_of_zero(stored, quantized, tmp_path, monkeypatch, name):
     scale[1, 0] = 0
     expected[rows : 2 * rows, :columns] = 0
     folder, _ = stored(name, {SCALE: scale})
-    monkeypatch.setattr(encoding, "CHUNK", 1)
+    monkeypatch.setattr(row_chunks, "CHUNK", 1)
     same_values(folder, expected)
     opened = open_checkpoint(folder)
     save_checkpoint(tmp_path / "saved", opened, opened.config)
@@ -235,7 +235,7 @@ def test_columns_in_an_order(stored, quantized, monkeypatch, name, order):
         change = lambda weights: weights.update(actorder="group")  # noqa: E731
     g_idx = np.full(COLUMNS, -1) if order == "none" else groups
     folder, _ = stored(name, {f"{A}.weight_g_idx": g_idx.astype(np.int32)}, edit((*GROUP, "weights"), change))
-    monkeypatch.setattr(encoding, "CHUNK", 1)
+    monkeypatch.setattr(row_chunks, "CHUNK", 1)
     same_values(folder, values)
 
 

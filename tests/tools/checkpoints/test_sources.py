@@ -14,7 +14,7 @@ from sources import BF16, FP8, PLAIN, SOURCES, of_modelopt, scaled
 
 import fastq
 from fastq.io import open_checkpoint, save_checkpoint
-from fastq.tools.checkpoints import encoding
+from fastq.tools.checkpoints import row_chunks
 
 
 @pytest.mark.slow("compiles a kernel", quick=lambda case: case != "auto-round, scales of either sign, 3 bits")
@@ -22,7 +22,7 @@ from fastq.tools.checkpoints import encoding
 def test_values_are_those_that_readers_compute(tmp_path, monkeypatch, case):
     tensors, entry, expected, *files = SOURCES[case]()
     folder = models.write(tmp_path / "model", tensors, entry, *files)
-    monkeypatch.setattr(encoding, "CHUNK", 1)  # many chunks
+    monkeypatch.setattr(row_chunks, "CHUNK", 1)  # many chunks
     found = values_of(folder)
     assert found.keys() == expected.keys()
     for name, values in expected.items():

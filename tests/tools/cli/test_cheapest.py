@@ -117,7 +117,7 @@ def suggested(path, sqnr):
 @pytest.mark.parametrize("name", ARRAYS)
 def test_nothing_cheaper_is_good_enough(here, monkeypatch, name):
     monkeypatch.setattr(
-        "fastq.tools.cli.suggesting.PART", 500
+        "fastq.tools.cli.scheme_search.PART", 500
     )  # several parts, some of which are enough to give a scheme up
     x = ARRAYS[name]
     if x.ndim == 1:

@@ -163,7 +163,7 @@ def test_failure_in_the_middle(model, monkeypatch, error, code, line):
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr("fastq.tools.files.containers.SafetensorsWriter.append", fail)
+    monkeypatch.setattr("fastq.tools.files.safetensors_files.SafetensorsWriter.append", fail)
     (said,) = told("quantize", "in.safetensors", "q.safetensors", exit_code=code).splitlines()
     assert said.startswith(line)
     assert os.listdir() == ["in.safetensors"]

@@ -23,10 +23,12 @@ from source_models import rewrite_header, write_file
 import fastq
 from fastq import reference
 from fastq.system.dtypes import ML_FLOATS
-from fastq.tools.cli.report import INK, csv_text, json_text, page
+from fastq.tools.cli.html_report import INK, page
+from fastq.tools.cli.report import csv_text, json_text
 from fastq.tools.files.records import Scheme
-from fastq.tools.tensors.tensors import _row_ends as row_ends
-from fastq.tools.tensors.tensors import extent_of, tensors_of
+from fastq.tools.tensors.extent import _row_ends as row_ends
+from fastq.tools.tensors.extent import extent_of
+from fastq.tools.tensors.reading import tensors_of
 
 RNG = np.random.default_rng(4)
 W = RNG.standard_normal((96, 64)).astype(np.float32)
@@ -140,8 +142,8 @@ def test_extents_of_pieces(monkeypatch, piece, shape, spoiled):
     x = W[:6, :8].reshape(shape).copy()
     x.flat[[3, 30, 31]] = spoiled
     seen = []
-    monkeypatch.setattr("fastq.tools.tensors.tensors.PIECE", piece)
-    monkeypatch.setattr("fastq.tools.tensors.tensors._row_ends", lambda rows: seen.append(rows.size) or row_ends(rows))
+    monkeypatch.setattr("fastq.tools.tensors.extent.PIECE", piece)
+    monkeypatch.setattr("fastq.tools.tensors.extent._row_ends", lambda rows: seen.append(rows.size) or row_ends(rows))
     extent, finite = extent_of(x), x[np.isfinite(x)]
     assert (extent.lo, extent.hi) == (finite.min(), finite.max())
     assert (extent.nan, extent.infinite) == (np.isnan(x).sum(), np.isinf(x).sum())
@@ -166,7 +168,7 @@ def outlier_channels(x):
 @pytest.mark.parametrize("piece", [7, 100, 1 << 20])
 @pytest.mark.parametrize("shape", [(12, 9), (1, 40), (40, 1), (5, 7, 6), (4, 3, 5, 6)])
 def test_outlier_channels_of_every_axis_are_named(monkeypatch, shape, piece, dtype, spoiled):
-    monkeypatch.setattr("fastq.tools.tensors.tensors.PIECE", piece)
+    monkeypatch.setattr("fastq.tools.tensors.extent.PIECE", piece)
     if dtype == "int16":
         spoiled = 0
     for axis in range(len(shape)):
@@ -192,7 +194,7 @@ def test_extents_in_fortran_order_are_not_copied(monkeypatch, shape):
     x[1] *= 100
     shared = []
     monkeypatch.setattr(
-        "fastq.tools.tensors.tensors._row_ends", lambda rows: shared.append(np.shares_memory(rows, x)) or row_ends(rows)
+        "fastq.tools.tensors.extent._row_ends", lambda rows: shared.append(np.shares_memory(rows, x)) or row_ends(rows)
     )
     extent = extent_of(x)
     assert shared
@@ -364,8 +366,8 @@ def test_a_page_stands_alone(tmp_path):
 
 
 def test_a_page_that_takes_long_says_so(monkeypatch):
-    monkeypatch.setattr("fastq.tools.cli.files.SILENT", 0.0)
-    monkeypatch.setattr("fastq.tools.cli.files.is_watched", lambda: True)
+    monkeypatch.setattr("fastq.tools.cli.progress.SILENT", 0.0)
+    monkeypatch.setattr("fastq.tools.cli.progress.is_watched", lambda: True)
     monkeypatch.setattr("fastq.tools.cli.report.page", lambda *given: time.sleep(0.3) or page(*given))
     result = invoke("compare", "w.npy", "near.npy", "--report", "page.html")
     assert result.stderr == "drawing the pictures of page.html\n"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from commands import invoke
 
-from fastq.tools.cli.app import benchmark_package
+from fastq.tools.cli.commands.bench import benchmark_package
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -34,7 +34,7 @@ MAIN = "from fastq.tools.cli.command import main; main()"
 # forks a process for each line, which has everything imported that a command imports and goes on below the loop
 FORKS = f"""{HELPERS}
 import json
-import fastq.tools.cli.app, fastq.tools.cli.quantizing, fastq.tools.tensors.quantizing
+import fastq.tools.cli.app, fastq.tools.tensors.quantize_file
 import numba, rich.progress, safetensors.numpy
 
 for line in sys.stdin:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from commands import invoke
 
-from fastq.tools.cli.files import IN_PART, TOO_FAR
+from fastq.tools.cli.exit_codes import IN_PART, TOO_FAR
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 pytest.importorskip("netCDF4", reason="no netCDF4")

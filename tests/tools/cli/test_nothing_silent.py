@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 import fastq
 from fastq import reference
-from fastq.tools.cli.files import EXIT_CODES, IN_PART, TOO_FAR
+from fastq.tools.cli.exit_codes import EXIT_CODES, IN_PART, TOO_FAR
 
 RNG = np.random.default_rng(2)
 W, BIAS, IDS = RNG.standard_normal((8, 32)).astype(np.float32), RNG.standard_normal(8).astype(np.float32), np.arange(5)

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from fastq.engine.code import notices
-from fastq.tools.checkpoints.converting import JOURNAL
+from fastq.tools.checkpoints.journal import JOURNAL
 
 pytest.importorskip("termios", reason="no terminals of POSIX")
 import fcntl
@@ -225,8 +225,8 @@ def test_ctrl_c_ends_a_command_with_one_line(name, tmp_path):
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypatch, capsys, begun):
-    from fastq.tools.cli import convert
     from fastq.tools.cli.app import cli
+    from fastq.tools.cli.commands import convert
 
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")

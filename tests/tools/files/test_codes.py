@@ -9,8 +9,8 @@ from commands import invoke, refused, run, told
 from source_models import write, write_file
 
 import fastq
-from fastq.tools.files.codes import quantized_elsewhere
 from fastq.tools.files.containers import open_source
+from fastq.tools.files.quantized_elsewhere import quantized_elsewhere
 
 BF16, F8, E8M0 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu
 f32, f16, i8, u8, i16, i32, u32, i64 = (np.dtype(name) for name in ("f4", "f2", "i1", "u1", "i2", "i4", "u4", "i8"))

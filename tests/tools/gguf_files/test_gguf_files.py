@@ -17,9 +17,9 @@ from gguf_models import MODELS
 
 import fastq.gguf
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
-from fastq.tools.gguf_files import converting, imatrix
-from fastq.tools.gguf_files.container import open_gguf
-from fastq.tools.gguf_files.mixes import ALIASES, FLOAT_MIXES, MIXES
+from fastq.tools.gguf_files import convert_gguf, imatrix
+from fastq.tools.gguf_files.gguf_file import open_gguf
+from fastq.tools.gguf_files.mixes import ALIASES, FLOAT_MIXES, MIXES, TypeOverrides
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
 SMALL = MODELS["narrow"]
@@ -165,15 +165,15 @@ def test_options_change_types(model):
 def test_chunks_do_not_change_a_byte(here, monkeypatch):
     path = gguf_models.write(here / "in.gguf", MODELS["odd"])
     for name, chunk in {"a.gguf": 1 << 22, "b.gguf": 1, "c.gguf": 3 * 256}.items():
-        monkeypatch.setattr(converting, "CHUNK", chunk)
+        monkeypatch.setattr(convert_gguf, "CHUNK", chunk)
         run("gguf", path, name, "--type", "Q8_0")
     assert len({Path(name).read_bytes() for name in ("a.gguf", "b.gguf", "c.gguf")}) == 1
 
 
 def test_progress_counts_all_bytes_and_tensors(model):
     source, seen = open_gguf(model), []
-    request = converting.Request(MIXES["Q8_0"], converting.TypeOverrides())
-    converting.convert_gguf(source, Path("out.gguf"), request, say=pytest.fail, progress=lambda *n: seen.append(n))
+    request = convert_gguf.Request(MIXES["Q8_0"], TypeOverrides())
+    convert_gguf.convert_gguf(source, Path("out.gguf"), request, say=pytest.fail, progress=lambda *n: seen.append(n))
     assert np.sum(seen, axis=0).tolist() == [sum(spec.nbytes for spec in source.tensors.values()), len(source.tensors)]
 
 
@@ -372,7 +372,7 @@ def test_inspect_json(here):
 
 
 def test_memory_does_not_grow_with_the_tensor(here, monkeypatch):
-    monkeypatch.setattr(converting, "CHUNK", 1 << 14)
+    monkeypatch.setattr(convert_gguf, "CHUNK", 1 << 14)
     path = gguf_models.write(here / "in.gguf", gguf_models.Model("llama", 1, (1, 1), {"output.weight": (4096, 256)}))
     run("gguf", path, "warm.gguf", "--type", "Q8_0")
     tracemalloc.start()

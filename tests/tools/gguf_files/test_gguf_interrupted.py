@@ -10,7 +10,7 @@ import pytest
 from commands import invoke
 from subprocesses import SETUP, run
 
-from fastq.tools.gguf_files import converting
+from fastq.tools.gguf_files import convert_gguf
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError("64 GiB"), KeyboardInterrupt()])
@@ -24,8 +24,8 @@ def test_failure_in_the_middle(here, monkeypatch, error):
             raise error
         return original(*arguments, **options)
 
-    original = converting._encoded
-    monkeypatch.setattr(converting, "_encoded", fail)
+    original = convert_gguf._encoded
+    monkeypatch.setattr(convert_gguf, "_encoded", fail)
     Path("out.gguf").write_bytes(hostile.OLD)
     result = invoke("gguf", "in.gguf", "out.gguf", "--type", "Q8_0", "--force")
     code = 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -12,7 +12,7 @@ from commands import run
 
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.tools.gguf_files import mixes
-from fastq.tools.gguf_files.container import GgufTensor, open_gguf
+from fastq.tools.gguf_files.gguf_file import GgufTensor, open_gguf
 from fastq.tools.gguf_files.mixes import MIXES, RULES, Model, TypeOverrides, choose_types, in_order, model_of
 from fastq.tools.gguf_files.tensor_types import FLOATS, TENSOR_TYPES
 

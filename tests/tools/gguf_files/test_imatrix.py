@@ -19,10 +19,10 @@ import fastq.io
 from fastq.io import open_checkpoint
 from fastq.tools.checkpoints.encoding import ScaleArithmetic
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.quantizing import Quantization
+from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, read, weigh
-from fastq.tools.gguf_files.names import gguf_names
+from fastq.tools.gguf_files.llama_names import gguf_names
 from fastq.tools.layouts.schemes import as_scheme
 
 RNG = np.random.default_rng(0)

@@ -205,7 +205,7 @@ def test_lists_and_records_are_shown_and_compared(source, tmp_path):
 
 
 def test_variables_in_parts_are_copied_in_full(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastq.tools.tensors.copies.PIECE", 64)
+    monkeypatch.setattr("fastq.tools.tensors.netcdf_zarr_copies.PIECE", 64)
     source, out = tmp_path / "a.nc", tmp_path / "b.nc"
     numbers = np.arange(5 * 7 * 3).reshape(5, 7, 3)
     with netCDF4.Dataset(source, "w") as file:

@@ -22,10 +22,16 @@ import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
 from fastq.system.atomic import replacing
-from fastq.tools.files.containers import Header, NpzWriter, SafetensorsWriter, TensorSpec, open_source, spec_of
+from fastq.tools.files.containers import open_source
+from fastq.tools.files.numpy_files import NpzWriter
 from fastq.tools.files.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
-from fastq.tools.tensors.quantizing import Selection, binarize_file, dequantize_file, quantize_file
-from fastq.tools.tensors.tensors import tensors_of
+from fastq.tools.files.safetensors_files import Header, SafetensorsWriter
+from fastq.tools.files.tensor_specs import TensorSpec, spec_of
+from fastq.tools.tensors.binarize_file import binarize_file
+from fastq.tools.tensors.dequantize_file import dequantize_file
+from fastq.tools.tensors.quantize_file import quantize_file
+from fastq.tools.tensors.reading import tensors_of
+from fastq.tools.tensors.selection import Selection
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 INTEGERS = [name for name, row in QTYPES.items() if not (row.element or row.block_size)]

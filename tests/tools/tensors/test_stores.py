@@ -14,7 +14,7 @@ from commands import invoke, refused, run, told
 
 import fastq
 from fastq import reference
-from fastq.tools.tensors import tensors
+from fastq.tools.tensors import extent, tensor
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 pytest.importorskip("netCDF4", reason="no netCDF4")
@@ -61,7 +61,7 @@ def rows_of(*command, exit_code=0):
 @pytest.mark.parametrize("piece", [1 << 20, 64])
 @pytest.mark.parametrize("name", ["a.nc", "b.nc", "c.zarr"])
 def test_variables_are_shown_as_any_reader_reads_them(name, piece, monkeypatch):
-    monkeypatch.setattr(tensors, "PIECE", piece)
+    monkeypatch.setattr(extent, "PIECE", piece)
     ds, rows = decoded(name), rows_of("inspect", name)
     assert rows.keys() == set(ds.variables) - {"quantization_bitround"}
     with xarray.open_dataset(name, engine="zarr" if name == "c.zarr" else None, decode_cf=False) as stored:
@@ -89,7 +89,7 @@ def test_variables_are_shown_as_any_reader_reads_them(name, piece, monkeypatch):
 @pytest.mark.parametrize("piece", [1 << 20, 64])
 @pytest.mark.parametrize("name", ["b.nc", "c.zarr"])
 def test_errors_are_those_of_the_values_that_neither_side_lacks(name, piece, monkeypatch):
-    monkeypatch.setattr(tensors, "PIECE", piece)
+    monkeypatch.setattr(extent, "PIECE", piece)
     row = rows_of("compare", "a.nc", name)["t"]
     a, b = (decoded(each).t.values for each in ("a.nc", name))
     there = ~np.isnan(a)
@@ -156,10 +156,10 @@ def test_parts_are_whole_chunks():
     """Storage is decompressed chunk by chunk: a part that cuts one would decompress it again for each part."""
     for shape, chunks in (((40, 6, 50), (7, 2, 20)), ((40, 6, 50), (40, 1, 1)), ((9,), (4,)), ((5, 4), ()), ((), ())):
         numbers = np.arange(math.prod(shape)).reshape(shape)
-        one = tensors.Tensor("a", shape, "I64", 0, True, lambda numbers=numbers: numbers, "I64", chunks=chunks)
+        one = tensor.Tensor("a", shape, "I64", 0, True, lambda numbers=numbers: numbers, "I64", chunks=chunks)
         for piece in (1, 30, 500, 1 << 20):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(tensors, "PIECE", piece)
+                patch.setattr(extent, "PIECE", piece)
                 parts = list(one.parts())
             with one.opened() as read:
                 found = [read(part) for part in parts]
@@ -181,8 +181,8 @@ def test_progress_counts_all_bytes_and_variables(line, piece, monkeypatch):
         given.extend(rows)
         yield lambda nbytes, count: seen.append((nbytes, count))
 
-    monkeypatch.setattr(tensors, "PIECE", piece)
-    monkeypatch.setattr("fastq.tools.cli.files.progress_bar", bar)
+    monkeypatch.setattr(extent, "PIECE", piece)
+    monkeypatch.setattr(f"fastq.tools.cli.commands.{line.split()[0]}.progress_bar", bar)
     run(*line.split())
     assert sum(count for _, count in seen) == len(given)
     assert 0 <= sum(row.nbytes for row in given) - sum(done for done, _ in seen) < len(seen)  # parts are rounded down

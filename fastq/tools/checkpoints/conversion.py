@@ -1,0 +1,27 @@
+"""What a conversion of a model directory has to say of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.files.pipeline import Task
+
+Notice = Callable[[str], None]
+
+
+class Conversion(Protocol):
+    """The work on each shard of a model."""
+
+    source: ModelFolder  # the model
+    key: dict[str, Any]  # everything that the result depends on except the source: JSON values
+
+    def tasks(self, shard: str) -> Iterable[list[Task]]:
+        """Yield the task for each tensor of a shard of the model."""
+
+    def metadata(self, shard: str) -> dict[str, str]:
+        """Return the metadata of a shard of the result."""
+
+    def config(self) -> dict[str, Any]:
+        """Return config.json of the result."""

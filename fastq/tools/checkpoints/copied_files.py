@@ -1,0 +1,111 @@
+"""The files next to the weights of a model, and which of them a conversion copies."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastq.system.arguments import shown
+from fastq.tools.checkpoints.config_json import CONFIG, SIDE_FILES
+from fastq.tools.checkpoints.folder import ADAPTER, ModelFolder
+from fastq.tools.checkpoints.json_files import parsed_json
+
+# ends of names of files of weights: of fastq, PyTorch, GGUF, ONNX and its data, TensorFlow, Flax, Rust, Core ML,
+# Paddle, NeMo, MLX, TensorRT, LiteRT, ExecuTorch, MNN, RKNN, OpenVINO, and of unfinished downloads
+WEIGHTS = re.compile(
+    r".*\.(safetensors|bin|pt|pt2|pth|ptl|ckpt|pkl|pickle|ggml|gguf|llamafile|onnx([._]data)?([._]\d+)?|ort|h5|hdf5|keras|pb|"
+    r"tflite|litertlm|task|msgpack|flax|ot|mlmodel|mlpackage|pdparams|pdiparams|pdmodel|nemo|npz|engine|plan|trt|pte|mnn|"
+    r"rknn|mar|safetensors\.index\.json|data-\d+-of-\d+|part|incomplete)",
+    re.IGNORECASE,
+)
+UNFINISHED = ".part", ".incomplete"
+MODULES = "modules.json"  # of sentence-transformers: the folders with the parts of a model
+OTHER_FORMS = {"original", "onnx", "openvino", "coreml", "gguf", "metal"}  # folders with the model in another form
+LARGEST = 1 << 26  # most bytes of a folder without weights that is copied
+
+
+def modules_of(path: Path) -> list[str]:
+    """Return the folders with files that the modules.json of a model names; empty if it can't be read."""
+    try:
+        entries = parsed_json(path / MODULES)
+        named = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
+        return [each for each in named if isinstance(each, str) and each]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _stays(file: Path) -> bool:
+    """Return whether a file of a model is not copied: one of weights or of their index, or a large one."""
+    return bool(WEIGHTS.fullmatch(file.name)) or file.name.endswith(".index.json") or _size(file) > LARGEST
+
+
+def _size(file: Path) -> int:
+    """Return the bytes of a file; raise ValueError if it is a link to nothing."""
+    if file.is_symlink() and not file.exists():
+        raise ValueError(f"{file} is a link to a file that is missing; fetch it again, or remove the link")
+    return file.stat().st_size
+
+
+def other_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a model that do not depend on its weights: tokenizer, code, licence."""
+    for path in sorted(file for file in folder.iterdir() if not file.is_dir() and file.name[0] != "."):
+        is_copied = path.stem == ADAPTER or not (path.name in (CONFIG, *SIDE_FILES) or _stays(path))
+        if is_copied and path.is_file():  # and no pipe
+            yield path
+
+
+def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
+    """Return the files of a model to copy, relative to it, and lines about the others.
+
+    Raise ValueError if a file is a link to nothing, as in a cache of the hub that lacks a blob.
+    """
+    path = model.path
+    copied = [*other_files(path)]
+    read = {CONFIG, *SIDE_FILES, *model.shards}
+    named = modules_of(path)
+    files = [file.relative_to(path) for file in copied]
+    seen = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
+    behind = []
+    for file in seen:
+        is_other = file.name not in read and not file.name.endswith((".index.json", *UNFINISHED))
+        if is_other and file not in copied and not file.is_dir() and _stays(file):
+            behind.append(file.name)
+    for folder in filter(Path.is_dir, seen):
+        if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):
+            continue
+        needed = any(Path(name).parts[:1] == (folder.name,) for name in named)
+        found = _found(folder, math.inf if needed else -1 if folder.name in OTHER_FORMS else LARGEST)
+        if found is None:
+            behind.append(f"{folder.name}/")
+            continue
+        files += [each.relative_to(path) for each in found if not each.is_dir()]
+        behind += [f"{each.relative_to(path).as_posix()}/ (a link)" for each in found if each.is_dir()]
+    lines = [f"not copied: {', '.join(behind)}"] if behind else []
+    for name in named:
+        if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
+            why = "which is not a folder in it: sentence-transformers does not load it"
+            lines.append(f"{MODULES} names {shown(name)}, {why}")
+    return files, lines
+
+
+def _found(folder: Path, most: float) -> list[Path] | None:
+    """Return the files of a folder, and links to folders, which are not followed; None for more bytes than `most`."""
+    if folder.is_symlink():
+        return [folder]
+    found = []
+    total = 0.0
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        found += [link for name in folders if (link := Path(place, name)).is_symlink()]
+        for file in (Path(place, name) for name in sorted(names) if name[0] != "."):
+            if WEIGHTS.fullmatch(file.name) and most < math.inf:
+                return None
+            total += _size(file)
+            if total > most:
+                return None
+            if file.is_file():
+                found.append(file)
+    return found

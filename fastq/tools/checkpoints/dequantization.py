@@ -1,0 +1,177 @@
+"""A quantized model directory restored to floats, some rows in memory at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.system.dtypes import Array, numpy_dtype
+from fastq.tools.checkpoints.config_json import HALVES
+from fastq.tools.checkpoints.experts import SPLIT, Stack, from_metadata
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.quant_methods import stored_weights
+from fastq.tools.checkpoints.quantization_config import plain_config
+from fastq.tools.checkpoints.stored_weights import StoredWeight
+from fastq.tools.files.pipeline import Piece, Task, copied
+from fastq.tools.files.safetensors_files import SafetensorsSource
+from fastq.tools.files.tensor_specs import TensorSpec, bytes_of, spec_of
+
+# tensors stored for activations, keys and values: next to a layer, or to its attention
+OF_ACTIVATIONS = re.compile(  # next to the weight of a layer, or after the name of a tensor of experts
+    "(input|output)_(scale|zero_point|global_scale)|(activation|act|input|k|v)_scale|input_scale_ub|qscale_act"
+)
+OF_ATTENTION = re.compile("([qkv]|kv|kv_cache)_(scale|zero_point|global_scale)")  # next to the layers of q, k and v
+
+
+class Dequantization:
+    """A model directory of plain floats, in a given dtype or in that of the model: see `Conversion`."""
+
+    def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:
+        self.source = source
+        self.dtype = dtype or source.dtype
+        self.weights = stored_weights(source)
+        caches = bool(source.quantization.get("kv_cache_scheme"))  # they may belong to layers that are not quantized
+        modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
+        self._parents = {module.rpartition(".")[0] for module in modules}
+        self.dropped = set(filter(self._is_of_activations, source.tensors))
+        self.stacks = {name: self._stacks(shard) for name, shard in source.shards.items()}
+        self.key: dict[str, Any] = {"dtype": self.dtype}
+
+    def _is_of_activations(self, name: str) -> bool:
+        """Return whether a tensor is a scale or zero point for activations, keys or values."""
+        module, _, end = name.rpartition(".")
+        if OF_ATTENTION.fullmatch(end) and module.removesuffix(".attn") in self._parents:
+            return True
+        return any(
+            OF_ACTIVATIONS.fullmatch(name.removeprefix(weight)[1:])
+            for weight in (module, name[: -len("_activation_scale")], name[: -len("_input_scale")])
+            if weight in self.weights
+        )
+
+    def _stacks(self, shard: SafetensorsSource) -> dict[str, Stack]:
+        """Return the tensors of experts that were split in a shard, by the codes of their matrices."""
+        found: dict[str, Stack] = {}
+        for stack in from_metadata(shard.metadata):
+            if stack.shape[0] * len(stack.parts) > len(self.weights):  # metadata can say anything
+                continue
+            weights = [self.weights.get(module) for module, *_ in stack.modules()]
+            shape = stack.rows, stack.shape[2]
+            if all(each and each.codes.name in shard.tensors and each.shape == shape for each in weights):
+                found |= {each.codes.name: stack for each in weights if each}
+        return found
+
+    def metadata(self, shard: str) -> dict[str, str]:
+        """Return the metadata of a shard of the result."""
+        return {key: each for key, each in self.source.shards[shard].metadata.items() if key != SPLIT}
+
+    def config(self) -> dict[str, Any]:
+        """Return config.json of the result."""
+        return plain_config(self.source.config, HALVES[self.dtype])
+
+    def tasks(self, shard: str) -> Iterator[list[Task]]:
+        """Yield the task for each tensor of a shard: weights replace their codes, and are read with them."""
+        begun = set()
+        for spec in self.source.shards[shard].tensors.values():
+            about = (spec.name, spec.shape, spec.nbytes)
+            weight = self.weights.by_codes.get(spec.name)
+            stack = self.stacks[shard].get(spec.name)
+            if stack is not None:
+                yield [self._stacked(stack)] if stack not in begun else []
+                begun.add(stack)
+            elif weight is not None:
+                work = [partial(self._values, weight, start, stop) for start, stop in weight.chunks()]
+                made = spec_of(weight.name, self.dtype, weight.shape)
+                yield [Task(weight.name, weight.shape, weight.nbytes, weight.label, work, [made])]
+            elif spec.name in self.dropped:
+                yield [Task(*about, "dropped: for activations", [partial(Piece, {}, spec.nbytes)])]
+            elif spec.name in self.weights.parts:
+                yield []
+            elif spec.dtype in HALVES and spec.dtype != self.dtype:  # floats have the dtype of the model
+                made = spec_of(spec.name, self.dtype, spec.shape)
+                yield [Task(*about, f"{spec.dtype} to {self.dtype}", [partial(self._cast, spec)], [made])]
+            else:
+                yield [copied(spec, self.source.raw)]
+
+    def _stacked(self, stack: Stack) -> Task:
+        """Return the task that restores a tensor of experts from their matrices, one below the other."""
+        weights = [self.weights[module] for module, *_ in stack.modules()]
+        work = [
+            partial(self._values, weight, start, stop, stack.name)
+            for weight in weights
+            for start, stop in weight.chunks()
+        ]
+        nbytes = sum(weight.nbytes for weight in weights)
+        made = spec_of(stack.name, self.dtype, stack.shape)
+        return Task(stack.name, stack.shape, nbytes, weights[0].label, work, [made])
+
+    def _cast(self, spec: TensorSpec) -> Piece:
+        values = self.source.load(spec.name)
+        with np.errstate(over="ignore"):  # refused below
+            converted = values.astype(numpy_dtype(self.dtype))
+        self._check(spec.name, converted, values)
+        return Piece({spec.name: converted}, spec.nbytes)
+
+    def _check(self, name: str, converted: Array, values: Array | None = None) -> None:
+        """Refuse infinities that `values` did not have; codes never have them."""
+        if np.isfinite(converted).all():
+            return
+        infinite = np.isinf(converted)
+        if (infinite if values is None else infinite & ~np.isinf(values)).any():
+            raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
+
+    def _values(self, weight: StoredWeight, start: int, stop: int, name: str = "") -> Piece:
+        """Decode some rows of a weight, those of `name` if it is of a tensor of experts.
+
+        Its last rows count all its stored bytes as done.
+        """
+        with np.errstate(over="ignore"):  # refused below
+            values = weight.values(start, stop).astype(numpy_dtype(self.dtype), copy=False)
+        self._check(weight.name, values)
+        return Piece({name or weight.name: values}, weight.nbytes if stop == weight.matrix[0] else 0)
+
+
+class _PlainShard(SafetensorsSource):
+    """A shard of a quantized model with the tensors of `Dequantization`, each computed when it is asked for."""
+
+    def __init__(self, made: Dequantization, name: str) -> None:
+        self._stored = made.source.shards[name]
+        self.path, self.metadata = self._stored.path, made.metadata(name)
+        tasks = [task for each in made.tasks(name) for task in each if task.specs]
+        self.tensors = {task.name: task.specs[0] for task in tasks}
+        self._tasks = {task.name: task for task in tasks}
+
+    def _is_stored(self, name: str) -> bool:
+        return self._stored.tensors.get(name) == self.tensors[name]
+
+    def load(self, name: str) -> Array:
+        """Return a tensor; one that was quantized is in memory as a whole."""
+        if self._is_stored(name):
+            return self._stored.load(name)
+        pieces = [work().stored[name] for work in self._tasks[name].pieces]
+        return np.concatenate(pieces).reshape(self.tensors[name].shape)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor."""
+        return self._stored.raw(name) if self._is_stored(name) else bytes_of(self.load(name))
+
+    def read_ahead(self, name: str) -> None:
+        """Do nothing: a tensor may be made from several stored ones."""
+
+
+class PlainFolder(ModelFolder):
+    """A quantized model directory, read as the directory of plain floats that `Dequantization` writes."""
+
+    def __init__(self, source: ModelFolder) -> None:
+        made = Dequantization(source)
+        self.path, self.index, self.config = source.path, source.index, made.config()
+        self.quantization = source.quantization
+        self.shards = {name: _PlainShard(made, name) for name in source.shards}
+        self.files = {tensor: name for name, shard in self.shards.items() for tensor in shard.tensors}
+        self.notes = [*source.notes, f"its {len(made.weights)} quantized weights are read as {made.dtype}"]
+        if made.dropped:
+            self.notes.append(f"{len(made.dropped)} scales of activations, keys and values are left out")

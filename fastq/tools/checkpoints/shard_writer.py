@@ -1,0 +1,65 @@
+"""A shard that grows by rows: another thread writes and digests them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+from numpy.typing import NDArray
+
+from fastq.system.dtypes import Array
+from fastq.tools.files.safetensors_files import Header, SafetensorsWriter
+from fastq.tools.files.tensor_specs import bytes_of
+
+PIECE = 1 << 22  # bytes that are written, and digested while they are in the cache
+WAITING = 8  # most pieces in memory that are not written yet
+BEHIND = 16  # pieces after which the system starts to write pages to disk, so that less is left to wait for at the end
+
+
+class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["GrowingShard"]):
+    """Appends rows to the tensors of a header; a separate thread writes and digests them."""
+
+    def __init__(self, file: BinaryIO, header: Header) -> None:
+        super().__init__(file, header)
+        self._digests = {name: hashlib.sha256() for name in header.specs}
+        self._executor = ThreadPoolExecutor(1)
+        self._behind: list[tuple[int, int]] = []
+        self._waiting: deque[Future[None]] = deque()
+
+    def __exit__(self, *error: object) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, which must stay as they are, and return their bytes."""
+        data = bytes_of(rows)
+        for start in range(0, data.size, PIECE):
+            piece = data[start : start + PIECE]
+            self._wait(WAITING - 1)
+            self._waiting.append(self._executor.submit(self._write, name, piece, self.take(name, piece.nbytes)))
+        return data.nbytes
+
+    def _wait(self, left: int) -> None:
+        """Wait until at most `left` pieces are not written; raise the error of a piece that failed."""
+        while len(self._waiting) > left:
+            self._waiting.popleft().result()
+
+    def _write(self, name: str, data: NDArray[Any], start: int) -> None:
+        self.write_raw(data, start)
+        self._digests[name].update(data.data)
+        self._behind.append((start, data.nbytes))
+        if len(self._behind) >= BEHIND and hasattr(os, "posix_fadvise"):
+            self._file.flush()
+            with contextlib.suppress(OSError):  # a hint, which some file systems ignore: write dirty pages to disk
+                for place, nbytes in self._behind:
+                    os.posix_fadvise(self._file.fileno(), place, nbytes, os.POSIX_FADV_DONTNEED)
+            self._behind.clear()
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each tensor, all of which must be whole."""
+        self._wait(0)
+        self.finish()
+        return {name: digest.hexdigest() for name, digest in self._digests.items()}

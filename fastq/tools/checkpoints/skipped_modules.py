@@ -1,0 +1,82 @@
+"""Modules that stay as floats by default: output heads, embeddings, routers and norms, by name or by shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fastq.tools.checkpoints.config_json import parts_of
+from fastq.tools.checkpoints.module_names import matches, tail_of
+
+# Heads are not part of a layer with a number. They may have modules of their own: cls.predictions.transform.dense
+_WORDS = (
+    r"(?!shared_)([^.]*_)?heads?|head_[^.]*|[^.]*classif[^.]*|[^.]*predictions?|[^.]+_predictor|[^.]*logits?[^.]*|"
+    r"([^.]*_)?score|qa_outputs|splinter_qass|cls|embed_out|proj_out|output_projection[^.]*|output_layer|"
+    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|log_softmax|objective|(bbox|class)_embed"
+)
+HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|encoder\.out"
+HEADS += r"|(.*\.)?(lm_head|shared_head\.head)"
+_EMBEDDINGS = (
+    r"(.*\.)?([^.]*embed[^.]*(\.\d+)?|wte|wpe|shared|relative_attention_bias|[^.]*_tokens?|([^.]*_)?emb|codebook|pe_k|"
+    r"bias_values|query_feat|queries_features|reference_points)|((model|transformer)\.)?(query|w)"
+)
+ROUTERS = r"(.*\.)?(gate|[^.]*router[^.]*(\.(layer|classifier|proj))?|shared_expert_gate)"
+# names of modules that no tool quantizes by default, and what they are
+LEFT_ALONE = (
+    (re.compile(HEADS), "output head"),
+    (re.compile(_EMBEDDINGS, re.IGNORECASE), "embedding"),
+    (re.compile(r".*norm\d*(\.(scale|shift))?"), "normalization"),
+    (re.compile(ROUTERS), "router"),
+)
+
+
+def kind_of(module: str) -> str | None:
+    """Return the kind of a module that no tool quantizes by default, else None."""
+    return next((kind for pattern, kind in LEFT_ALONE if pattern.fullmatch(module)), None)
+
+
+def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
+    """Return the names of modules that are left alone, and patterns that match them but no quantized module.
+
+    Readers have heads that are tied to the embedding and are in no file, and put modules into other modules, so that
+    names begin differently.
+    """
+    names = sorted({"lm_head", *left} - set(quantized))
+    patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == "router" for name in names)]
+    patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
+    return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
+
+
+# as `kind_of` calls them
+HEAD = "output head"
+EMBEDDING = "embedding"
+ROUTER = "router"
+NORM = "normalization"
+EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json
+OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # and those of axes that are not words
+GATE = re.compile(r"gate(?!_proj)|router|switch|^wg$", re.IGNORECASE)  # parts of the names of routers
+NUMBERED = re.compile(r"(^|\.)\d+\.")  # names of modules within layers
+
+
+def kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> str | None:
+    """Return the kind of a matrix whose name is not known, by the sizes in config.json: embedding, router or None.
+
+    A matrix outside the layers with a row for each word, of which there are more than columns, is an embedding, or a
+    head, which stays as well. A module of a gate or of a router with a row for each expert is a router.
+    """
+    words, experts, others = (set[int]() for _ in range(3))
+    for part in parts_of(config):
+        for key, size in part.items():
+            if type(size) is not int:
+                continue
+            if key.endswith("vocab_size"):
+                words.add(size)
+            elif EXPERT_COUNT.search(key):
+                experts.add(size)
+            elif OTHER_SIZE.search(key):
+                others.add(size)
+    if shape[0] in words - others and shape[0] > shape[1] and not NUMBERED.search(module):
+        return EMBEDDING
+    is_gate = any(GATE.search(name) for name in module.split(".")[-2:])
+    return ROUTER if is_gate and shape[0] in experts else None

@@ -1,0 +1,175 @@
+"""Stored weights of a model, and the rows that they decode to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import as_qtype
+from fastq.ops.packing import pack
+from fastq.results import QuantizedArray
+from fastq.system.dtypes import Array
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.row_chunks import ROWS, row_chunks
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.tensor_specs import TensorSpec
+from fastq.tools.layouts import LAYOUTS
+from fastq.tools.layouts.compressed_tensors import StoredForm, array_of, form_of
+from fastq.tools.layouts.layout import Reading, without_zero_scales
+from fastq.tools.layouts.schemes import LayerScheme
+
+# the latter has the group of each column
+ZERO_POINT = "weight_zero_point"
+ORDER = "weight_g_idx"
+SUFFIXES = ("weight", "weight_packed", "weight_scale", ZERO_POINT, "weight_global_scale", "weight_shape")
+SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that a scheme does not include
+RECIPROCAL = "weight_scale_2"  # the global scale of modelopt
+POWERS = "F8_E8M0"  # dtype of scales that are powers of two; some writers use it for other bytes, too
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredWeight:
+    """A quantized weight of a model: a matrix, or the matrices of experts one below the other."""
+
+    source: ModelFolder
+    module: str
+    name: str  # name and shape of the original tensor
+    shape: tuple[int, ...]
+    found: dict[str, TensorSpec]  # the stored tensors, by their roles
+    matrix: tuple[int, int]  # rows and columns of all matrices
+    codes: TensorSpec  # stored tensors that the original tensor replaces
+    order: NDArray[np.intp] | None = None  # columns in the order of their groups, if that differs from their own order
+    is_transposed: bool = False  # whether the tensor has the columns of each matrix for rows
+
+    label: str  # how it is stored
+    block_rows: int = 1  # number of rows that share scales
+
+    @property
+    def compressed(self) -> CompressedWeight | None:
+        """The weight, if compressed-tensors stores the matrix like this, in order, without experts; else None."""
+        return self if isinstance(self, CompressedWeight) and len(self.shape) == 2 and self.order is None else None
+
+    def _rows(self, start: int, stop: int) -> QuantizedArray:
+        raise NotImplementedError
+
+    def _naming(self) -> AbstractContextManager[None]:
+        """Name the weight and its file in an error about it."""
+        return naming(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Cut the rows into chunks that can be decoded separately."""
+        return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self.block_rows))
+
+    def rows(self, start: int, stop: int) -> QuantizedArray:
+        """Return a chunk of rows, with columns in `order`; blocks of several rows are padded with zeros."""
+        with self._naming():
+            return without_zero_scales(self._rows(start, stop), "its weight")
+
+    def values(self, start: int, stop: int) -> Array:
+        """Return the values of a chunk of rows, in the order of the tensor."""
+        decoded = np.asarray(self.rows(start, stop).dequantize())
+        columns = self.matrix[1]
+        decoded = decoded.reshape(-1, math.prod(decoded.shape[decoded.ndim // 2 :]))[: stop - start, :columns]
+        if self.order is not None:
+            decoded = decoded[:, np.argsort(self.order)]
+        if self.is_transposed:
+            decoded = decoded.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
+        return np.ascontiguousarray(decoded)
+
+    @property
+    def is_direct(self) -> bool:
+        """Return whether `whole` has the shape of the tensor, with its columns in their own order."""
+        return self.order is None and len(self.shape) == 2 and self.block_rows == 1
+
+    def all_values(self) -> Array:
+        """Return the values of the tensor."""
+        return np.concatenate([self.values(*chunk) for chunk in self.chunks()]).reshape(self.shape)
+
+    def whole(self) -> QuantizedArray:
+        """Return all rows, with experts along a first axis; raise ValueError if columns are in another order."""
+        with self._naming():
+            if self.order is not None:
+                raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
+        q = self.rows(0, self.matrix[0])
+        return q if len(self.shape) == 2 else q.reshape(self.shape[0], -1, *q.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all stored tensors."""
+        return sum(spec.nbytes for spec in self.found.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressedWeight(StoredWeight):
+    """A weight in the layout of compressed-tensors, possibly under the names of another writer."""
+
+    scheme: LayerScheme  # how it is stored
+    specs: dict[str, TensorSpec]  # specs of the tensors that should be stored, by the ends of their names
+    scale_rows: NDArray[np.intp] | None = None  # index of the row of scales for each row, if that is not the row itself
+
+    @property
+    def form(self) -> StoredForm:
+        """The layout of codes and parameters in the tensors."""
+        return form_of(self.scheme, self.matrix, "F32")
+
+    def part(self, suffix: str) -> Array:
+        """Return a stored tensor in the expected dtype and shape."""
+        spec = self.specs[suffix]
+        array = self.source.load(self.found[suffix].name)
+        if suffix == ZERO_POINT:
+            return self.form.stored_zero_points(self.form.zero_points(array))
+        if self.found[suffix].name.endswith(RECIPROCAL):
+            with np.errstate(divide="ignore"):  # of an expert that calibration never met
+                array = 1 / array
+        elif spec.dtype == "U8":
+            array = array.view(np.uint8)
+        elif spec.dtype == "I64":
+            array = array.astype(np.int64, copy=False)
+        elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
+            array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
+        if suffix == "weight_scale" and self.scale_rows is not None:
+            array = array.reshape(-1, array.shape[-1])[self.scale_rows]
+        return array.reshape(spec.shape)
+
+    def _rows(self, start: int, stop: int) -> QuantizedArray:
+        form, load = self.form.rows(self.part, start, stop)
+        factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
+        if not factor > 0:  # division by inf would make everything 0
+            raise ValueError(f"its global scale is {factor}, which must be positive")
+        codes, scale, zero_point = form.read(load)
+        if form.has_global_scale and self.found["weight_global_scale"].name.endswith(RECIPROCAL):
+            stored = self.source.load(self.found["weight_global_scale"].name)
+            # as modelopt does, not rounded twice
+            scale = scale.astype(np.float32) * stored.reshape(())
+            factor = 1.0
+        q = array_of(codes, scale, zero_point, form, self.scheme.weights, factor)
+        if self.order is None:
+            return q
+        codes = q.unpacked()[:, self.order]
+        return QuantizedArray(pack(codes, q.dtype) if q.dtype.packed else codes, q.qparams, q.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedWeight(StoredWeight):
+    """A weight in a layout of AWQ or GPTQ, whose tensors have outputs along their last axis."""
+
+    layout: str
+    bits: int
+    block_size: int  # 0: derived from the tensors
+
+    def _rows(self, start: int, stop: int) -> QuantizedArray:
+        words = slice(start * self.bits // 32, -(-stop * self.bits // 32))
+        where = {"qweight": words if self.layout == "awq" else slice(start, stop), "qzeros": words}
+        tensors = {end: self.source.load(spec.name) for end, spec in self.found.items()}
+        if "g_idx" in tensors:  # int64 of some writers
+            tensors["g_idx"] = tensors["g_idx"].astype(np.int32)
+        rows = slice(start, stop)
+        parts = {end: x if x.ndim == 1 else x[:, where.get(end, rows)] for end, x in tensors.items()}
+        row = LAYOUTS[self.layout]
+        return row.read(Reading(row, parts, as_qtype(f"uint{self.bits}"), None, self.block_size, True))

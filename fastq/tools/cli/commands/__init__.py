@@ -1,0 +1,1 @@
+"""The commands of fastq: a file for each, of its name."""

@@ -1,0 +1,45 @@
+"""`fastq binarize`: keep one bit of each number of a .npy file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fastq.tools.cli.errors import called, failures
+from fastq.tools.cli.input_paths import Source
+from fastq.tools.cli.options import choice, force_option, nan_option
+from fastq.tools.cli.output_paths import WRITABLE, check_out, with_suffix
+from fastq.tools.cli.progress import progress_bar
+from fastq.tools.cli.report import total_text
+from fastq.tools.cli.terminal import print_line
+from fastq.tools.files.containers import open_source
+from fastq.tools.tensors.binarize_file import binarize_file
+
+VECTORS = Source(".npy", ways={".npz": "give one of its arrays as .npy"})
+
+
+@click.command(short_help="Keep one bit of each number of a .npy file.")
+@click.argument("source", metavar="IN", type=VECTORS)
+@click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(".npy"))
+@choice("--dtype", ["uint8", "int8"], help='Dtype of the bytes: "ubinary" and "binary" of sentence-transformers.')
+@choice(
+    "--bitorder",
+    ["big", "little"],
+    help="Bit of the first of eight numbers: the highest for big, the lowest for little.",
+)
+@nan_option
+@force_option
+def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
+    """Keep one bit of each number, whether it is positive, and pack eight bits into a byte, for searching embeddings.
+
+    OUT is a .npy file with a row of bytes for each vector, the same as in faiss, usearch and sentence-transformers, and
+    as from fastq.binarize.
+    """
+    check_out({"IN": source}, out, force=force)
+    with failures(called(source), out):
+        opened = open_source(source)
+        with progress_bar(opened.tensors.values()) as advance:
+            row = binarize_file(opened, out, progress=advance, **options)
+    print_line(total_text([row]))

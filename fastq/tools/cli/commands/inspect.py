@@ -1,0 +1,116 @@
+"""`fastq inspect`: show the tensors of files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from fastq.tools.cli.errors import called, failures
+from fastq.tools.cli.exit_codes import IN_PART
+from fastq.tools.cli.input_paths import READABLE
+from fastq.tools.cli.notes import note, note_codes
+from fastq.tools.cli.progress import progress_bar
+from fastq.tools.cli.report import json_option, print_json
+from fastq.tools.cli.tables import Entry, print_table
+from fastq.tools.cli.terminal import print_line, printable
+from fastq.tools.files.texts import count_text, some_of
+from fastq.tools.gguf_files.gguf_file import GgufTensor, MetadataField, open_gguf
+from fastq.tools.tensors.reading import (
+    tensors_of,
+)
+
+INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
+
+
+@click.command(short_help="Show the tensors of files.")
+@click.argument("source", metavar="FILE|DIR", type=READABLE)
+@json_option
+@click.option("--header", is_flag=True, help="Read names, shapes and sizes only, not the numbers.")
+def inspect(source: Path, as_json: bool, header: bool) -> None:
+    """Show the tensors of a .npy, .npz, .safetensors or .gguf file, of a model directory, or of a folder of such files.
+
+    Variables of netCDF files and zarr stores are shown with their packing and the range of their values.
+
+    The codes, scales and zero points of a quantized matrix are one tensor. The table has shapes, dtypes or schemes,
+    bytes, ranges, counts of NaN and infinities, and outlier channels: for each axis, the indices whose largest
+    magnitude is at least six times the median. For GGUF files it has types, bits per weight and metadata.
+
+    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 4 for a model with an invalid config.json,
+    whose tensors are shown as they are stored.
+    """
+    if source.suffix == ".gguf":
+        inspect_gguf(source, as_json=as_json)
+        return
+    with failures(called(source), source):
+        try:
+            found = tensors_of(source, say=note)
+        except ValueError as error:
+            try:  # if config.json is invalid
+                found = tensors_of(source, as_stored=True)
+            except ValueError:
+                raise error from None
+            note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
+        note_codes(source, found)
+        tensors = list(found.values())
+        packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.about))
+        entries: list[Entry] = []
+        with progress_bar(tensors) as advance:
+            for tensor in tensors:
+                about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
+                is_read = tensor.has_numbers and not header
+                noted = dict.fromkeys(packing) | dict(tensor.about)
+                entries.append(about | noted | (asdict(tensor.extent(advance)) if is_read else {}))
+                advance(0 if is_read else tensor.nbytes, 1)
+    if as_json:
+        print_json({"tensors": entries})
+        return
+    print_table(entries, (*INSPECTED[:3], *packing, "bytes", *(() if header else INSPECTED[4:])))
+    quantized = sum(tensor.is_quantized for tensor in tensors)
+    nbytes = sum(tensor.nbytes for tensor in tensors)
+    print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
+
+
+LONGEST_VALUE = 60  # most characters of a field's value in a table
+
+
+def inspect_gguf(source: Path, *, as_json: bool) -> None:
+    """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits per weight."""
+    with failures(called(source), source):
+        opened = open_gguf(source, whole=False)
+    if opened.missing:
+        missing = f"parts of the model are missing: {some_of(opened.missing)}"
+        note(f"{missing}; the tensors of the others are shown", IN_PART)
+    tensors: list[Entry] = [
+        {"name": spec.name, "type": spec.kind.name, "shape": spec.shape, "bytes": spec.nbytes, "bits": spec.kind.bits}
+        for spec in opened.tensors.values()
+    ]
+    fields = opened.fields.values()
+    if as_json:
+        values = {field.key: {"type": field.type_name, "value": field.value()} for field in fields}
+        print_json({"metadata": values, "tensors": tensors})
+        return
+    columns = "key", "type", "value"
+    print_table([{"key": each.key, "type": each.type_name, "value": _value_text(each)} for each in fields], columns)
+    print_table(tensors, ("name", "type", "shape", "bytes", "bits"))
+    specs = list(opened.tensors.values())
+    kinds = dict.fromkeys(spec.kind for spec in specs)
+    sums = [_sums(kind.name, [spec for spec in specs if spec.kind == kind]) for kind in kinds]
+    print_table(sums, ("type", "tensors", "values", "bytes", "bits"), total=_sums("total", specs))
+
+
+def _sums(name: str, specs: list[GgufTensor]) -> Entry:
+    size = sum(spec.size for spec in specs)
+    nbytes = sum(spec.nbytes for spec in specs)
+    bits = 8 * nbytes / size if size else None
+    return {"type": name, "tensors": len(specs), "values": size, "bytes": nbytes, "bits": bits}
+
+
+def _value_text(field: MetadataField) -> str:
+    """Return a value as one short line; an array is cut after its first elements."""
+    value = field.value()
+    if isinstance(value, list):
+        value = ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "")
+    line = printable(" ".join(str(value).split()))
+    return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."

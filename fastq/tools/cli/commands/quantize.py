@@ -1,0 +1,173 @@
+"""`fastq quantize`: quantize a file of tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.qtypes import FAMILIES, QTYPES, as_qtype
+from fastq.system.arguments import shown
+from fastq.tools.cli.errors import called, failures
+from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.notes import note
+from fastq.tools.cli.options import (
+    choice,
+    force_option,
+    imatrix_option,
+    is_given,
+    like_option,
+    method_with,
+    nan_option,
+    patterns,
+    range_option,
+    suggested,
+)
+from fastq.tools.cli.output_paths import WRITABLE, check_out, with_suffix
+from fastq.tools.cli.progress import progress_bar
+from fastq.tools.cli.report import Shown, operands, show, table_options
+from fastq.tools.files.containers import SOURCES, open_source
+from fastq.tools.files.records import Scheme
+from fastq.tools.gguf_files import imatrix as imatrices
+from fastq.tools.tensors.quantize_file import quantize_file
+from fastq.tools.tensors.selection import Selection
+
+
+class Format(click.Choice[str]):
+    """The name of a code format; the error for another name lists the families and the name that was probably meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name."""
+        try:
+            return as_qtype(value).name
+        except TypeError as error:
+            self.fail(str(error).removeprefix("dtype "), param, ctx)
+
+
+def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
+    """Return an axis as a number or 'none'; None is an option that was not given."""
+    try:
+        return text if text in (None, "none") else int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither an integer nor 'none'") from None
+
+
+def _scheme(
+    dtype: str, axis: int | str | None, block_size: int, symmetric: bool, method: str, convention: str
+) -> Scheme:
+    qtype = as_qtype(dtype)
+    try:
+        CONVENTIONS[convention].check_format(qtype)
+    except ValueError as error:
+        raise click.UsageError(f"--convention {convention}: {error}") from error
+    if (qtype.element or qtype.block_size) and not symmetric:
+        raise click.UsageError(f"--asymmetric is for integer codes; those of {dtype} are symmetric")
+    if qtype.block_size:
+        if axis == "none" or block_size not in (0, qtype.block_size):
+            raise click.UsageError(f"{dtype} has blocks of {qtype.block_size} along an --axis")
+        block_size = qtype.block_size
+    if block_size and axis == "none":
+        raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
+    if axis is None:
+        axis = -1 if block_size else 0
+    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method, convention)
+
+
+def _schemes_in(path: Path) -> dict[str, Scheme]:
+    if given := [name for name in OF_SCHEME if is_given(name)]:
+        raise click.UsageError(f"--like has the schemes; it cannot be combined with --{given[0].replace('_', '-')}")
+    return suggested(path, _of_entry)
+
+
+def _of_entry(scheme: Any) -> Scheme:
+    if not isinstance(scheme, dict):
+        raise ValueError(f"{shown(scheme)} is a scheme of another command")
+    return _suggested(**scheme)
+
+
+def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
+    """Return a scheme of `fastq suggest` under the names of the options."""
+    qtype = as_qtype(dtype)
+    along = "none" if axis is None and not qtype.block_size else axis
+    is_symmetric = symmetric or bool(qtype.element or qtype.block_size)
+    return _scheme(dtype, along, block_size, is_symmetric, range, convention)
+
+
+OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
+# conventions whose zero points are codes and whose scales are of the compute type, as files hold them; below 0 only
+# where compressed-tensors has them
+_AS_STORED = "integer", "compute", "magnitude"
+STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
+FORMAT_HELP = f"Code format: {FAMILIES}."
+LIKE_HELP = "Quantize only the tensors of FILE, each with its scheme there; FILE is the output of suggest --json."
+AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale per tensor.  [default: 0; for blocks -1]"
+CONVENTION_HELP = "System whose arithmetic to follow: {}. fastq conventions prints their formulas."
+QUANTIZED = ".safetensors", ".npz"  # files with codes and scales
+WITH_SCALES = {".npy": "one array, but codes need scales: numpy.load reads .npz, too"}
+TO_QUANTIZE = Source(
+    *SOURCES,
+    ways={
+        FOLDER: "fastq convert {} OUT --scheme W8A16 quantizes a model directory",
+        ".gguf": "fastq gguf {} OUT.gguf --type Q4_K_M quantizes it",
+    },
+)
+
+
+@click.command(short_help="Quantize a .safetensors, .npy or .npz file.")
+@click.argument("source", metavar="IN", type=TO_QUANTIZE)
+@click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(*QUANTIZED, hint=WITH_SCALES))
+@patterns("--include", help="Quantize only tensors whose names PATTERN matches; repeatable.")
+@patterns("--exclude", help="Do not quantize tensors whose names PATTERN matches; repeatable.")
+@click.option("--all", "vectors", is_flag=True, help="Also quantize vectors and scalars of a file of tensors.")
+@like_option("--like", help=LIKE_HELP)
+@click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
+@click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
+@click.option(
+    "--block-size", type=click.IntRange(0), default=0, help="Number of elements that share a scale; 0 for no blocks."
+)
+@click.option(
+    "--symmetric/--asymmetric",
+    default=True,
+    show_default=True,
+    help="Put 0.0 in the middle of the codes, or let the zero point vary.",
+)
+@range_option
+@imatrix_option
+@choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
+@nan_option
+@table_options
+@force_option
+def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
+    """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
+
+    OUT has codes, scales and zero points under the names that compressed-tensors uses: a .safetensors file, or a .npz
+    file for numpy.load. Floating-point tensors of two or more dimensions are quantized; everything else (biases, norm
+    weights) is copied, and the table shows the reason. With --all, each vector and scalar gets one scale, unless
+    --block-size or the format cuts vectors into blocks. PATTERN is the name of a tensor or of its module, a shell
+    pattern such as '*.weight', or re: and a regular expression; it must match a tensor. For model directories use fastq
+    convert, for GGUF files fastq gguf. In Python, fastq.load reads OUT.
+    """
+    shown = Shown.taken(given)
+    include, exclude, imatrix = (given.pop(name) for name in ("include", "exclude", "imatrix"))
+    given["method"] = method_with(imatrix, given["method"])
+    scheme = _scheme(**given)
+    sources = {"IN": source, "--like": like, "--imatrix": imatrix}
+    check_out(sources, out, force=force, report=shown.report)
+    vectors = vectors or source.suffix == ".npy"
+    schemes = _schemes_in(like) if like else None
+    selection = Selection(include or ("*",), exclude, vectors, schemes)
+    with failures(called(source), out):
+        opened = open_source(source)
+        by_channel = isinstance(given["axis"], int) and not given["block_size"]
+        if by_channel and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
+            raise click.UsageError("--axis is for arrays of two axes or more: vectors and scalars get one scale each")
+        weights = None if imatrix is None else imatrices.read(imatrix)
+        options: dict[str, Any] = {"nan": nan, "imatrix": weights, "say": note}
+        with progress_bar(opened.tensors.values()) as advance:
+            rows = quantize_file(opened, out, scheme, selection, progress=advance, **options)
+    show(shown, rows, title=f"{source.name} quantized", errors_of=operands(source, out))
+    for row in rows:
+        if row.remark:
+            note(f"{row.name}: {row.remark}")

@@ -1,0 +1,121 @@
+"""The HTML of a report: a table with bars that can be sorted, and pictures of the worst tensors."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import fastq
+from fastq.tools.cli.tables import Entry, cell_text, title_of
+
+INK = "#010203"  # colour of text and lines, in no colour scale: it is replaced by the colour of the page
+NONE = "<p>No picture: pip install matplotlib</p>"
+WORST = 3  # most tensors with a picture
+
+# returns for the name of a tensor an array and its approximation, the arguments of `fastq.plot.errors`
+ErrorsOf = Callable[[str], tuple[Any, Any]]
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 14px/1.5 sans-serif; margin: 1.5rem; background: Canvas; color: CanvasText; }}
+h1, summary {{ overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.5rem; line-height: 1.2; }}
+summary {{ cursor: pointer; padding: .3rem 0; }}
+details {{ max-width: 80rem; overflow-x: auto; }}
+details > svg {{ max-width: 100%; min-width: 40rem; height: auto; }}
+.table {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8884; }}
+th:first-child, td:first-child {{ text-align: left; position: sticky; left: 0; background: Canvas; }}
+td:first-child {{ white-space: normal; overflow-wrap: anywhere; min-width: min(22rem, 36vw); }}
+th button {{ font: inherit; font-weight: bold; color: inherit; background: none; border: 0; padding: 0; }}
+th button {{ cursor: pointer; }}
+th[aria-sort=ascending] button::after {{ content: " \\25B2"; }}
+th[aria-sort=descending] button::after {{ content: " \\25BC"; }}
+td svg {{ vertical-align: middle; margin-left: .5rem; }}
+</style></head><body>
+<h1>{title}</h1>
+<p>{summary}</p>
+<div class="table"><table><thead><tr>{heads}</tr></thead>
+<tbody>
+{rows}
+</tbody></table></div>
+{pictures}
+<script>
+const body = document.querySelector("tbody");
+document.querySelectorAll("th button").forEach((button, column) => button.addEventListener("click", () => {{
+  const head = button.parentElement, up = head.getAttribute("aria-sort") !== "ascending";
+  document.querySelectorAll("th").forEach(each => each.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const key = row => row.cells[column].dataset.value;
+  const order = (one, other) => {{
+    const a = key(one), b = key(other), x = Number(a), y = Number(b);
+    const less = Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+    return up ? less : -less;
+  }};
+  body.append(...[...body.rows].sort(order));
+}}));
+</script></body></html>
+"""
+
+
+def page(
+    title: str, summary: str, fields: Sequence[str], entries: Sequence[Entry], pictures: Iterable[tuple[str, str]] = ()
+) -> str:
+    """Return a page with a row for each entry, bars of the ratio `sqnr_db`, and titled pictures, the first open."""
+    ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
+    most = max(ratios, default=1.0)
+    return _PAGE.format(
+        title=html.escape(title),
+        summary=html.escape(summary),
+        heads="".join(f'<th scope="col"><button>{title_of(field)}</button></th>' for field in fields),
+        rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
+        pictures="\n".join(
+            f"<details{'' if k else ' open'}><summary>{html.escape(name)}</summary>\n{svg}</details>"
+            for k, (name, svg) in enumerate(pictures)
+        ),
+    )
+
+
+def _cell(key: str, value: Any, most: float) -> str:
+    sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
+    text = cell_text(key, value)
+    bar = ""
+    if key == "sqnr_db":
+        known = value is not None and not math.isnan(value) and most > 0
+        share = min(max(value / most, 0.0), 1.0) if known else 0.0
+        bar = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
+        bar = f'<svg width="80" height="10" aria-hidden="true">{bar}</svg>'
+    return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
+
+
+def pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[tuple[str, str]]:
+    """Yield a title and a picture of the errors of each of the tensors with the lowest SQNR."""
+    measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
+    for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
+        yield f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"]))
+
+
+def _svg(x: Any, q: Any) -> str:
+    try:
+        import matplotlib
+    except ImportError:
+        return NONE
+    matplotlib.use("agg", force=False)
+    from matplotlib import pyplot
+
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style: dict[Any, Any] = dict.fromkeys(inked, INK) | {"svg.fonttype": "none", "font.family": "sans-serif"}
+    with pyplot.rc_context(style):
+        figure = fastq.plot.errors(x, q)[0].figure
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True)
+        pyplot.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :].replace(INK, "currentColor")

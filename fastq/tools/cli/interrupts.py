@@ -1,0 +1,61 @@
+"""Ctrl-C and other signals that end a command.
+
+This module imports only the standard library: signals are handled before NumPy, click and the rest of fastq are
+imported.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+
+
+def signal_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Raise a signal again if Python dropped its exception in a destructor; print other exceptions as usual."""
+    code = getattr(dropped.exc_value, "code", 128 + signal.SIGINT)
+    if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit) and isinstance(code, int) and code > 128:
+        number = code - 128
+        # from another thread, a moment later: here the exception would be dropped again
+        threading.Timer(0.01, _thread.interrupt_main, [number]).start()
+    else:
+        sys.__unraisablehook__(dropped)
+
+
+class Ending:
+    """What signals do that end a command: an exception unwinds it while it is entered, else the process ends at once.
+
+    So nothing that is imported, that reads arguments or that ends the process has to cope with an exception anywhere.
+    """
+
+    exit_code = 1
+    unwinds = False
+
+    def __enter__(self) -> None:
+        self.unwinds = True
+
+    def __exit__(self, *error: object) -> None:
+        self.unwinds = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        """Handle a signal."""
+        if not self.unwinds:
+            try:
+                if number == signal.SIGINT:
+                    os.write(2, b"Interrupted\n")
+            finally:
+                os._exit(128 + number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
+
+    def at_exit(self) -> None:
+        """End without the end of the interpreter, a quarter of a short command's time, in which nothing is handled."""
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+        finally:
+            os._exit(self.exit_code)

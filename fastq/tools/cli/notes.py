@@ -1,0 +1,34 @@
+"""Notes on standard error, and the exit code that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from fastq.tools.cli.terminal import printable
+from fastq.tools.tensors.reading import (
+    codes_read_as_stored,
+)
+from fastq.tools.tensors.tensor import Tensor
+
+_CODE = "fastq.exit_code"  # key of the exit code that notes ask for
+
+
+def note(text: object, code: int = 0) -> None:
+    """Write a line to standard error; the command ends with the smallest nonzero exit code of its notes."""
+    click.echo(printable(" ".join(str(text).splitlines())), err=True)
+    meta = click.get_current_context().meta
+    meta[_CODE] = min(filter(None, (exit_code(), code)), default=0)
+
+
+def exit_code() -> int:
+    """Return the exit code that the notes of this command asked for."""
+    return int(click.get_current_context().meta.get(_CODE, 0))
+
+
+def note_codes(source: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a line on the weights that are codes without a description."""
+    if line := codes_read_as_stored(source, tensors.values()):
+        note(line)

@@ -1,0 +1,103 @@
+"""Progress of long work on standard error, if that is a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+from rich import progress as bars
+from rich.console import Console
+
+from fastq.engine.code import notices
+
+SILENT = 2.0  # seconds after which a line says what takes so long
+T = TypeVar("T")
+
+
+def is_watched() -> bool:
+    """Return whether standard error is a terminal."""
+    return Console(stderr=True).is_terminal
+
+
+@contextlib.contextmanager
+def patience(text: str) -> Iterator[None]:
+    """Write a line to a terminal if the work takes longer than people wait without a word."""
+    timer = threading.Timer(SILENT, click.echo, [text], {"err": True})
+    timer.daemon = True
+    if is_watched():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
+    """Show how many tensors and bytes are done, on standard error if that is a terminal."""
+    done = 0
+    total = sum(tensor.nbytes for tensor in tensors)
+    text = f"{{task.fields[done]}} of {len(tensors)} tensors"
+    with _bar(text, bars.DownloadColumn(), bars.TransferSpeedColumn(), total=total, done=0) as update:
+
+        def advance(nbytes: int, tensors: int) -> None:
+            nonlocal done
+            done += tensors
+            update(advance=nbytes, done=done)
+
+        yield advance
+
+
+def counted(things: Sequence[T], noun: str) -> Iterator[T]:
+    """Yield items, and show how many are done, as `progress_bar` does."""
+    with _bar(noun, bars.MofNCompleteColumn(), total=len(things)) as update:
+        for thing in things:
+            yield thing
+            update(advance=1)
+
+
+@contextlib.contextmanager
+def tasks_shown() -> Iterator[None]:
+    """Show how many tasks of dask are done, if it is installed, as `progress_bar` does."""
+    if importlib.util.find_spec("dask") is None:
+        yield
+        return
+    callback: Any = importlib.import_module("dask.callbacks").Callback
+    total = 0
+    with _bar("tasks", bars.MofNCompleteColumn(), total=None) as update:
+
+        def begin(graph: Any, state: dict[str, Any]) -> None:
+            nonlocal total
+            total += sum(len(state[kind]) for kind in ("ready", "waiting"))
+            update(total=total)
+
+        with callback(start_state=begin, posttask=lambda *_: update(advance=1)):
+            yield
+
+
+@contextlib.contextmanager
+def _bar(text: str, *columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
+    """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
+    console = Console(stderr=True)
+    shares = bool(sys.stdout) and sys.stdout.isatty()
+    columns = bars.TextColumn(text), bars.BarColumn(), *columns, bars.TimeRemainingColumn()
+    columns = *columns, bars.TextColumn("{task.fields[now]}")
+    hidden = not console.is_terminal
+    kernels = itertools.count(1)
+    # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
+    with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
+        update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
+        outside = notices.before_compiling
+        if not progress.disable:
+            notices.before_compiling = lambda: update(now=f"compiling, once: {next(kernels)}", refresh=True)
+        try:
+            yield functools.partial(update, now="")
+        finally:
+            notices.before_compiling = outside

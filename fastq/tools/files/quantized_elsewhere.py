@@ -1,0 +1,94 @@
+"""Codes that other programs quantized, known by the names and dtypes of tensors next to each other.
+
+Every program stores a quantized weight as codes, whose numbers mean nothing alone, and as parameters: scales, zero
+points, tables. Their names begin with the name of the layer and end in words of quantization. So codes are tensors of
+integers or of narrow floats with a scale or a table of the same layer. Floats without codes are weights, whatever their
+names: scales of layers, `logit_scale`, `scale` of a norm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from fastq.tools.files.tensor_specs import TensorSpec
+from fastq.tools.files.texts import count_text, some_of
+
+# ends of names of codes: MLX, GPTQ, AWQ, compressed-tensors, torchao, bitsandbytes, quanto, HQQ, gpt-oss, exllama,
+# AQLM, VPTQ, QuIP#, FP-Quant, Flax; parameters also those of TensorRT-LLM
+CODES = (
+    r"d?q?weights?|q_weight|weight_q|W_q|kernel|packed|q?data|blocks|codes|quantized|dense_weights|trellis|indices|"
+    r"qidxs"
+)
+# ends of names without which no codes have values: scales, and tables of values
+NEEDED = (
+    r"(?:weight_|nested_|global_|block_|channel_|per_tensor_|q_)?scales?(?:_inv|_2|_max|_and_zeros?|_weight)?|"
+    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|scb|codebooks?|centroids(?:\.weight)?|tables2?|suh"
+)
+# ends of names of their other parameters
+OTHERS = (
+    r"q?zeros?|zero_points?|q?biases|shift|shape|g_idx|perm|invperm|q_perm|q_invperm|q_groups|nested_absmax|quant_map|"
+    r"nested_quant_map|quant_state|bitsandbytes|nf4|fp4|weight_format|comfy_quant|svh|s[uv]|meta|nbits|group_size|"
+    r"act_pre_scale|(?:input|output|act|activation|smooth)_scale|(?:activation|prequant)_scaling_factor|scale_input|res_centroids|res_indices|weight_bias|"
+    r"tune_metadata"
+)
+_JOINED = r"(?:^|[._:/]+)"  # what separates words
+_END = re.compile(rf"(?:{_JOINED}(?:{CODES}|{NEEDED}|{OTHERS}))+$", re.IGNORECASE)
+_NEEDED = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED})$", re.IGNORECASE)
+_PARAMETER = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED}|{OTHERS})$", re.IGNORECASE)
+NARROW_FLOATS = "F8_", "F6_", "F4"  # starts of dtypes that hold codes, or values of themselves
+_INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32", "I64", "uint16", "uint32"}
+# dtypes of codes whose names have no word of quantization: indices of positions and masks have wide integers
+_UNNAMED = {"I8", "U8"}
+
+
+class QuantizedElsewhere(NamedTuple):
+    """A weight that another program quantized."""
+
+    codes: TensorSpec
+    parameters: tuple[str, ...]  # names of its other tensors
+
+    def __str__(self) -> str:
+        return f"{self.codes.name} ({self.codes.dtype}, with {some_of(self.parameters)})"
+
+
+def is_narrow(spec: TensorSpec) -> bool:
+    """Return whether a tensor has floats of 8 bits or fewer."""
+    return spec.dtype.startswith(NARROW_FLOATS)
+
+
+def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
+    """Return the weights whose codes and parameters are among some tensors."""
+    layers: dict[str, list[tuple[TensorSpec, str]]] = {}
+    for spec in tensors:
+        end = _END.search(spec.name)
+        layer, word = (spec.name, "") if end is None else (spec.name[: end.start()], end[0])
+        layers.setdefault(layer, []).append((spec, word))
+    found = []
+    for parts in layers.values():
+        codes = [spec for spec, word in parts if _are_codes(spec, word)]
+        parameters = [spec for spec, word in parts if _PARAMETER.match(word)]
+        if codes and any(_NEEDED.match(spec.name) for spec in parameters):
+            first, *others = codes
+            found.append(QuantizedElsewhere(first, tuple(spec.name for spec in (*others, *parameters))))
+    return found
+
+
+def _are_codes(spec: TensorSpec, word: str) -> bool:
+    """Return whether a tensor can be codes; `word` is the end of its name of words of quantization."""
+    if not (spec.shape and spec.size):
+        return False
+    if not word:
+        return is_narrow(spec) or (spec.dtype in _UNNAMED and len(spec.shape) > 1)
+    return not _PARAMETER.match(word) and (is_narrow(spec) or spec.dtype in _INTEGERS)
+
+
+def told_of(weights: Sequence[QuantizedElsewhere]) -> str:
+    """Return a text with the number of some weights and the names of the first ones."""
+    return f"{count_text(len(weights), 'weight')} quantized by another program: {some_of([*map(str, weights)])}"
+
+
+def parts_of_weights(weights: Iterable[QuantizedElsewhere]) -> Mapping[str, str]:
+    """Return the name of the codes for each tensor of some weights."""
+    return {name: each.codes.name for each in weights for name in (each.codes.name, *each.parameters)}

@@ -1,0 +1,485 @@
+"""GGUF files: the header is checked before it is used, tensors are mapped one at a time.
+
+The gguf package reads such files too. It trusts the header, and makes an object from every string: a vocabulary of
+128,000 tokens takes 10 s and 700 MB.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq import gguf
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.system.arguments import reason
+from fastq.system.dtypes import Array
+from fastq.tools.files.containers import check_pointer
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.texts import some_of
+from fastq.tools.gguf_files.tensor_types import TensorType, type_of_number
+
+# version 2 has the same layout; llama.cpp does not read version 1
+MAGIC = b"GGUF"
+VERSION = 3
+ALIGNMENT = 32
+ALIGNMENT_KEY = "general.alignment"
+LARGEST_ALIGNMENT = 1 << 16  # a smaller file is read as a whole
+# llama.cpp reads no more
+MOST_DIMENSIONS = 4
+LARGEST = 2**63 - 1
+STRING = 8
+ARRAY = 9
+DEEPEST = 8  # most levels of arrays in arrays
+OF_PARTS = ("split.no", "split.count", "split.tensors.count")  # keys of a part of a model, as llama-gguf-split writes
+MOST_PARTS = 0xFFFF  # llama.cpp counts them in 16 bits
+
+# gguf/constants.py, GGUFValueType: names by their numbers, and the struct format of each number
+VALUE_TYPES = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool"),
+    *("string", "array", "uint64", "int64", "float64"),
+)
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
+
+
+def numpy_dtype(kind: TensorType) -> np.dtype[Any]:
+    """Return the NumPy dtype of a type of plain numbers; uint8 for the bytes of other types."""
+    return FLOAT_FORMATS["bfloat16"].dtype if kind.name == "BF16" else np.dtype(NUMPY.get(kind.name, "u1"))
+
+
+def has_values(kind: TensorType) -> bool:
+    """Return whether fastq can decode a type: plain numbers, and blocks that it knows."""
+    return kind.block == 1 or kind.name in BLOCK_FORMATS
+
+
+@dataclass(frozen=True)
+class MetadataField:
+    """A field of the metadata, with its value as bytes of the file, which are copied unchanged."""
+
+    key: str  # unique in its file
+    number: int  # number of the type of the value
+    raw: bytes  # the value; an array begins with the type and number of its elements
+
+    @property
+    def type_name(self) -> str:
+        """The type; for an array that of its elements and their count: string[32000]."""
+        if self.number != ARRAY:
+            return VALUE_TYPES[self.number]
+        number, count = struct.unpack_from("<IQ", self.raw)
+        return f"{VALUE_TYPES[number]}[{count}]"
+
+    def value(self) -> Any:
+        """Return the value: a number, a string, or a list of them."""
+        return _values(self.raw, 0, self.number, 1)[0][0]
+
+
+def uint32(key: str, value: int) -> MetadataField:
+    """Return a field with a number."""
+    return MetadataField(key, 4, struct.pack("<I", value))
+
+
+def string(key: str, value: str) -> MetadataField:
+    """Return a field with text."""
+    return MetadataField(key, STRING, _text(value))
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """A tensor as the header of a GGUF file describes it."""
+
+    name: str  # unique in its file
+    kind: TensorType
+    shape: tuple[int, ...]  # elements on each axis, rows last: the header has the reverse order
+    stored: int = 0  # bytes up to the next tensor, the only thing known about an unknown type
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return self.kind.size_of(self.shape) or self.stored
+
+
+# Reading
+
+
+Places = dict[str, tuple[GgufTensor, int]]  # tensors by name, with their positions
+
+
+class _Part(NamedTuple):
+    """A file as its header describes it: metadata, tensors and their positions."""
+
+    path: Path
+    fields: dict[str, MetadataField]
+    alignment: int
+    places: Places
+
+
+def parts_of(path: Path, count: Any) -> list[Path]:
+    """Return the paths of all `count` parts of a model, given one of them; they need not exist."""
+    if type(count) is not int or not 0 < count <= MOST_PARTS:
+        raise ValueError(f"split.count must be a number from 1 to {MOST_PARTS:,}, not {count!r}")
+    found = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path.name, re.DOTALL)
+    if found is None or int(found[3]) != count or not 0 < int(found[2]) <= count:
+        end = f"-00001-of-{count:05}.gguf"
+        raise ValueError(f"it is one of {count} parts of a model, but its name does not end as in {end}")
+    return [path.with_name(f"{found[1]}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+
+
+class GgufSource:
+    """The `fields` of metadata and the `tensors` of a GGUF model, in its order, each at a multiple of `alignment`.
+
+    A model in several files has the metadata of the first one; `missing` has the names of missing files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        part = _read(path)
+        self.path = path
+        self.parts = [path]
+        parts = [part]
+        if (count := _value(part.fields, "split.count", 1)) not in (0, 1):
+            self.parts = parts_of(path, count)
+            parts = [_part(each, k, count) for k, each in enumerate(self.parts) if each.is_file()]
+        self.missing = [each.name for each in self.parts if not each.is_file()]
+        self.fields = parts[0].fields
+        self.alignment = parts[0].alignment
+        self.tensors: dict[str, GgufTensor] = {}
+        self._places: dict[str, tuple[Path, int]] = {}
+        for part in parts:
+            for name, (spec, start) in part.places.items():
+                if name in self.tensors:
+                    raise ValueError(f"tensor {name!r} is in {self._places[name][0].name}, too")
+                self.tensors[name] = spec
+                self._places[name] = (part.path, start)
+        wanted = self.get("split.tensors.count")
+        found = len(self.tensors)
+        if len(parts) == count and wanted not in (None, found):
+            raise ValueError(f"its parts have {found:,} tensors, not {wanted:,}")
+        self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
+
+    @property
+    def valued(self) -> dict[str, GgufTensor]:
+        """The tensors except those that are scales of others."""
+        scales = set(self.scales.values())
+        return {name: spec for name, spec in self.tensors.items() if name not in scales}
+
+    def _scale_of(self, name: str) -> str | None:
+        """Return the name of the tensor with the scale of a matrix, or of each of its matrices, in llama.cpp."""
+        module = name.removesuffix(".weight")
+        spec = self.tensors[name]
+        scale = self.tensors.get(f"{module}.scale")
+        if module == name or scale is None or len(spec.shape) < 2 or not spec.size:
+            return None
+        matrices = math.prod(spec.shape[:-2])
+        if scale.kind.is_float and scale.size in (1, matrices):
+            return scale.name
+        if spec.kind.name == "NVFP4":
+            raise ValueError(f"{scale.name!r} has {scale.size:,} numbers of {scale.kind} for {matrices:,} matrices")
+        return None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a field, or the default for a missing one."""
+        return _value(self.fields, key, default)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor, mapped."""
+        (path, start), nbytes = self._places[name], self.tensors[name].nbytes
+        return np.asarray(np.memmap(path, np.uint8, "r", start, (nbytes,))) if nbytes else np.empty(0, np.uint8)
+
+    def load(self, name: str) -> Array:
+        """Return the rows of a tensor, mapped; plain numbers in their dtype, other types as the bytes of each row."""
+        spec = self.tensors[name]
+        raw = self.raw(name)
+        row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
+        return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
+
+    def scale(self, name: str) -> NDArray[np.float32] | None:
+        """Return the scales of a tensor's values, a number for each matrix; None without scales."""
+        if name not in self.scales:
+            return None
+        numbers = self.load(self.scales[name]).astype(np.float32).reshape(-1)
+        return np.broadcast_to(numbers, (math.prod(self.tensors[name].shape[:-2]),))
+
+    def values(self, name: str) -> Array:
+        """Return the scaled values of a tensor in its shape: plain numbers are mapped, blocks decoded to float32."""
+        spec = self.tensors[name]
+        stored = self.load(name)
+        scale = self.scale(name)
+        if not has_values(spec.kind):
+            raise ValueError(f"{name!r} is {spec.kind}, which fastq does not read")
+        values: Array = stored if spec.kind.block == 1 else gguf.dequantize(stored, spec.kind.name)
+        if scale is not None:
+            values = values.astype(np.float32).reshape(scale.size, -1) * scale[:, None]
+        return values.reshape(spec.shape)
+
+
+def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
+    """Return the GGUF model of a file or a part; raise ValueError if it is invalid or, with `whole`, lacks parts."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is not a file")
+    check_pointer(path)
+    with naming(lambda error: f"{path.name} is not a readable GGUF file: {reason(error)}", ValueError):
+        source = GgufSource(path)
+    if source.missing and whole:
+        raise ValueError(f"parts of the model are missing: {some_of(source.missing)}")
+    return source
+
+
+def _value(fields: Mapping[str, MetadataField], key: str, default: Any = None) -> Any:
+    return fields[key].value() if key in fields else default
+
+
+def _read(path: Path) -> _Part:
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            raise ValueError("it is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            cursor = _Cursor(data)
+            end = len(data)
+            places = Places()
+            count, number = _counts(cursor)
+            fields = _fields(cursor, number)
+            alignment = ALIGNMENT
+            largest = max(end, LARGEST_ALIGNMENT)
+            if (field := fields.get(ALIGNMENT_KEY)) is not None:
+                alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0
+                if not 0 < alignment <= largest or alignment & (alignment - 1):
+                    told = f"a power of two up to {largest:,}, not {field.value()!r}"
+                    raise ValueError(f"{ALIGNMENT_KEY} must be {told}")
+            for index in range(count):
+                name = cursor.text(f"name {index + 1} of {count:,} tensors")
+                if name in places:
+                    raise ValueError(f"tensor {name!r} occurs twice")
+                places[name] = _tensor_info(cursor, name), cursor.number("Q")
+            start = _aligned(cursor.at, alignment)
+    return _Part(path, fields, alignment, _checked_places(places, start, end, alignment))
+
+
+def _part(path: Path, number: int, count: int) -> _Part:
+    with naming(lambda error: f"{path.name}: {error}", ValueError):
+        part = _read(path)
+        if (told := [_value(part.fields, key) for key in OF_PARTS[:2]]) != [number, count]:
+            raise ValueError(f"split.no and split.count are {told[0]} and {told[1]}, not {number} and {count}")
+    return part
+
+
+class _Cursor:
+    """A position in the bytes of a header, which may end anywhere."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at, self.end = data, 0, len(data)
+
+    def advance(self, count: int) -> int:
+        """Skip a number of bytes, and return their position."""
+        if count > self.end - self.at:
+            raise ValueError(f"its header is longer than its {self.end:,} bytes")
+        self.at += count
+        return self.at - count
+
+    def number(self, style: str) -> int:
+        """Read a little-endian integer."""
+        at = self.advance(struct.calcsize(style))
+        value: int = struct.unpack_from(f"<{style}", self.data, at)[0]
+        return value
+
+    def text(self, what: str) -> str:
+        """Read a string."""
+        length = self.number("Q")
+        start = self.advance(length)
+        raw = self.data[start : self.at]
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"{what} is not UTF-8: {raw[:40]!r}") from None
+        if not text or "\0" in text:
+            raise ValueError(f"{what} is {text[:40]!r}")
+        return text
+
+    def strings(self, count: int) -> None:
+        """Skip strings, without making objects of them."""
+        if count > (self.end - self.at) // 8:
+            raise ValueError(f"its header is longer than its {self.end:,} bytes")
+        data = self.data
+        at = self.at
+        last = self.end - 8
+        unpack = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            if at > last:
+                break
+            at += 8 + unpack(data, at)[0]
+        self.advance(at - self.at)
+
+
+def _counts(cursor: _Cursor) -> tuple[int, int]:
+    magic = cursor.data[:4]
+    if magic != MAGIC:
+        raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")
+    cursor.advance(4)
+    version = cursor.number("I")
+    if version and version % 2**16 == 0:
+        raise ValueError("it is big-endian; gguf-convert-endian of the gguf package turns it into little-endian")
+    if version not in (2, VERSION):
+        raise ValueError(f"its version is {version}, not 2 or {VERSION}")
+    return cursor.number("Q"), cursor.number("Q")
+
+
+def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
+    fields: dict[str, MetadataField] = {}
+    for index in range(count):
+        key = cursor.text(f"key {index + 1} of {count:,}")
+        if key in fields:
+            raise ValueError(f"key {key!r} occurs twice")
+        number = cursor.number("I")
+        start = cursor.at
+        _skip_value(cursor, key, number)
+        fields[key] = MetadataField(key, number, cursor.data[start : cursor.at])
+    return fields
+
+
+def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
+    count = 1
+    if number == ARRAY:
+        number = cursor.number("I")
+        count = cursor.number("Q")
+        depth = depth + 1
+    if number == STRING:
+        cursor.strings(count)
+    elif number in SCALARS:
+        cursor.advance(count * struct.calcsize(SCALARS[number]))
+    elif number != ARRAY:
+        raise ValueError(f"key {key!r} has a value of type {number}, which GGUF does not define")
+    elif depth > DEEPEST:
+        raise ValueError(f"key {key!r} has arrays in arrays more than {DEEPEST} deep")
+    else:
+        for _ in range(count):
+            _skip_value(cursor, key, ARRAY, depth)
+
+
+def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
+    dimensions = cursor.number("I")
+    if dimensions > MOST_DIMENSIONS:
+        raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
+    lengths = [cursor.number("Q") for _ in range(dimensions)]
+    kind = type_of_number(cursor.number("I"))
+    size = 1
+    for length in lengths:
+        size *= max(length, 1)
+        if size > LARGEST // 8:
+            raise ValueError(f"tensor {name!r} can't have the shape {lengths}")
+    while len(lengths) > 1 and lengths[-1] == 1:  # llama.cpp counts and writes dimensions like this
+        lengths.pop()
+    lengths = lengths or [1]
+    if kind.block and lengths[0] % kind.block:
+        told = f"row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
+        raise ValueError(f"tensor {name!r}: {told}")
+    return GgufTensor(name, kind, tuple(reversed(lengths)))
+
+
+def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
+    """Return tensors and their positions in the file; tensors of unknown types end at the next one."""
+    before = ""
+    free = 0
+    found = dict(places)
+    order = sorted(places.values(), key=lambda place: (place[1], place[0].nbytes))
+    nexts = [*(offset for _, offset in order), end - start][1:]
+    for (spec, offset), following in zip(order, nexts, strict=True):
+        if offset % alignment:
+            raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is not a multiple of {alignment}")
+        if offset < free:
+            raise ValueError(f"tensors {before!r} and {spec.name!r} share bytes")
+        if not spec.kind.block and spec.size:
+            spec = replace(spec, stored=max(following - offset, 1))
+        before = spec.name
+        free = offset + spec.nbytes
+        if start + free > end:
+            raise ValueError(f"tensor {spec.name!r} ends at byte {start + free:,} of {end:,}")
+        found[spec.name] = spec, start + offset
+    return found
+
+
+def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:
+    """Return values of one type from a position on, and the position of their end."""
+    if number in SCALARS:
+        style = f"<{count}{SCALARS[number]}"
+        return list(struct.unpack_from(style, raw, at)), at + struct.calcsize(style)
+    values: list[Any] = []
+    for _ in range(count):
+        each: Any
+        if number == ARRAY:
+            each, at = _values(raw, at + 12, *struct.unpack_from("<IQ", raw, at))
+        else:
+            (length,) = struct.unpack_from("<Q", raw, at)
+            each = raw[at + 8 : at + 8 + length].decode("utf-8", "replace")
+            at = at + 8 + length
+        values.append(each)
+    return values, at
+
+
+# Writing
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """The start of a GGUF file: tensors follow in their order, each padded to a multiple of the alignment."""
+
+    fields: tuple[MetadataField, ...]
+    tensors: tuple[GgufTensor, ...]
+    alignment: int
+
+    def padding(self, nbytes: int) -> bytes:
+        """Return the zeros that follow a number of bytes."""
+        return bytes(-nbytes % self.alignment)
+
+    def header(self) -> bytes:
+        """Return the bytes before the first tensor."""
+        parts = [MAGIC, struct.pack("<IQQ", VERSION, len(self.tensors), len(self.fields))]
+        for field in self.fields:
+            parts += [_text(field.key), struct.pack("<I", field.number), field.raw]
+        offset = 0
+        for spec in self.tensors:
+            lengths = tuple(reversed(spec.shape))
+            style = f"<I{len(lengths)}QIQ"
+            parts += [_text(spec.name), struct.pack(style, len(lengths), *lengths, spec.kind.number, offset)]
+            offset = _aligned(offset + spec.nbytes, self.alignment)
+        header = b"".join(parts)
+        return header + self.padding(len(header))
+
+
+class GgufWriter:
+    """Writes the tensors of a `GgufHeader` to a file in their order, row by row."""
+
+    def __init__(self, file: BinaryIO, header: GgufHeader) -> None:
+        self._file = file
+        self._header = header
+        self._left = {spec.name: spec.nbytes for spec in header.tensors}
+        file.write(header.header())
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, and return their bytes."""
+        self._file.write(np.ascontiguousarray(rows).view(np.uint8).data)
+        self._left[name] -= rows.nbytes
+        if not self._left[name]:
+            self._file.write(self._header.padding(self._file.tell()))
+        return rows.nbytes
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return offset + -offset % alignment

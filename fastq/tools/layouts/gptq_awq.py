@@ -1,0 +1,107 @@
+"""The layouts of GPTQ and AWQ: codes and zero points in words of int32, GPTQ's zero points less 1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastq.results import QuantizedArray
+from fastq.system.arguments import as_array
+from fastq.system.dtypes import Array
+from fastq.tools.layouts.int32_words import from_words, to_words
+from fastq.tools.layouts.layout import (
+    BlockedWeight,
+    Layout,
+    Reading,
+    Writing,
+    checked_block_size,
+    stored_scale,
+    weight_of,
+)
+
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # index of the output in the lowest four bits of a word, in the next, ..
+
+
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the tensors qweight, qzeros and scales of a weight, for GPTQ also g_idx."""
+    weight = weight_of(q, how.row)
+    row = how.row
+    inputs = q.shape[1]
+    codes = weight.codes
+    indices = np.arange(inputs, dtype=np.int32) // weight.block_size
+    if row.zero_points_less and not weight.zero_point.all():
+        raise ValueError("layout 'gptq' stores zero_point - 1 and cannot hold zero_point 0: use 'gptq_v2'")
+    if how.g_idx is not None:
+        given = as_array(how.g_idx, "g_idx")
+        if given.dtype.kind not in "iu":
+            raise TypeError(f"g_idx must be integers, not {given.dtype}")
+        if given.shape != (inputs,) or not np.array_equal(np.sort(given), indices):
+            raise ValueError(f"g_idx must name each block of q as often as it has inputs, in shape ({inputs},)")
+        codes = np.empty_like(codes)
+        indices = given.astype(np.int32)
+        codes[:, np.argsort(indices, kind="stable")] = weight.codes
+    zeros = weight.zero_point.T - np.uint8(row.zero_points_less)
+    return {
+        "qweight": to_words(codes.T, weight.bits, 1 if row.order else 0, "qweight", row.order),
+        "qzeros": to_words(zeros, weight.bits, 1, "qzeros", row.order),
+        "scales": stored_scale(weight.scale.T, how.scale_dtype, "float16"),
+        **({"g_idx": indices} if row.has_g_idx else {}),
+    }
+
+
+def read(given: Reading) -> QuantizedArray:
+    """Return the weight in qweight, qzeros, scales and, for GPTQ, g_idx."""
+    bits = given.qtype.bits
+    row = given.row
+    codes = from_words(given.matrix("qweight", "int32"), bits, 1 if row.order else 0, row.order)
+    (inputs, outputs), scales = codes.shape, given.scales("scales")
+    if scales.ndim != 2 or scales.shape[1] != outputs or not scales.size:
+        raise ValueError(f"scales has shape {scales.shape}, but the other tensors need shape (blocks, {outputs})")
+    zeros = from_words(given.of_shape("qzeros", "int32", len(scales), outputs * bits // 32), bits, 1, row.order)
+    if row.zero_points_less and (zeros == (1 << bits) - 1).any():
+        why = f"readers of 'gptq' read them as 0 or as {1 << bits}"
+        raise ValueError(f"qzeros has zero points of which all bits are set: {why}")
+    indexed = row.has_g_idx and "g_idx" in given.tensors
+    g_idx = given.of_shape("g_idx", "int32", inputs) if indexed else None
+    size = given.block_size
+    if not size and g_idx is not None and g_idx.size and g_idx.min() >= 0 and g_idx.max() < len(scales):
+        largest = int(np.bincount(g_idx).max())  # inputs of the largest block; only the last may be shorter
+        size = largest if -(-inputs // largest) == len(scales) else 0
+    block_size = checked_block_size(size, inputs, len(scales))
+    in_order = np.arange(inputs) // block_size
+    if g_idx is not None and not np.array_equal(g_idx, in_order):
+        if not np.array_equal(np.sort(g_idx), in_order):
+            raise ValueError("g_idx must name every block as often as it has inputs")
+        if not given.sort_inputs:
+            way = "pass sort_inputs=True to get them in the order of their blocks"
+            raise ValueError(f"g_idx orders inputs by activation: {way}")
+        codes = codes[np.argsort(g_idx, kind="stable")]
+    zeros = zeros.T + np.uint8(row.zero_points_less)
+    return BlockedWeight(np.ascontiguousarray(codes.T), scales.T, zeros, bits, block_size).quantized()
+
+
+GPTQ_FORMATS = ("uint4", "uint8", "uint2", "uint3")
+GPTQ = Layout(
+    name="gptq",
+    system="AutoGPTQ: QuantLinear",
+    formats=GPTQ_FORMATS,
+    write=write,
+    read=read,
+    has_g_idx=True,
+    zero_points_less=1,
+)
+GPTQ_V2 = Layout(
+    name="gptq_v2",
+    system="GPTQModel: checkpoint_format gptq_v2",
+    formats=GPTQ_FORMATS,
+    write=write,
+    read=read,
+    has_g_idx=True,
+)
+AWQ = Layout(
+    name="awq",
+    system="AutoAWQ: WQLinear_GEMM",
+    formats=("uint4",),
+    write=write,
+    read=read,
+    order=AWQ_ORDER,
+)

@@ -1,0 +1,39 @@
+"""Keep one bit of each number of a .npy file, some rows at a time."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fastq
+from fastq.system.atomic import replacing
+from fastq.tools.files.containers import TensorSource
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.numpy_files import write_npy_header
+from fastq.tools.files.pipeline import Converted, Progress
+from fastq.tools.files.tensor_specs import bytes_of
+from fastq.tools.tensors.extent import PIECE
+from fastq.tools.tensors.quantize_file import failure_text
+
+
+def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **options: Any) -> Converted:
+    """Write the bits of `fastq.binarize` of a .npy file to another one; after any error `out` is as it was."""
+    (spec,) = source.tensors.values()
+    x = np.atleast_1d(source.load(spec.name))
+    lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
+    dtype = np.dtype(options["dtype"])
+    step = max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
+    with replacing(out) as file:
+        write_npy_header(file, dtype, lengths)
+        for start in range(0, len(x), step):
+            rows = x[start : start + step]
+            with naming(lambda error: failure_text(spec.name, x, error)):
+                bits = fastq.binarize(rows, **options)
+            file.write(bytes_of(bits).data)
+            progress(rows.nbytes, 0)
+    progress(0, 1)
+    after = math.prod(lengths)
+    return Converted(spec.name, spec.shape, spec.nbytes, after, "", "bits", size=spec.size)

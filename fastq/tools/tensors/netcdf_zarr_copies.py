@@ -1,0 +1,368 @@
+"""Write a netCDF file or a zarr store of which a command changed some variables: all others are copies.
+
+A copy does not pass through xarray and dask, which have other ideas of types, attributes and fill values than the file:
+netCDF to netCDF is copied variable by variable as stored, by netCDF4; zarr to zarr is copied file by file. From one
+kind to the other xarray converts, and what the other kind can't hold is refused by the variable's name beforehand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+import shutil
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fastq.tools.tensors.netcdf_zarr import V2, ZARR, netcdf_file, what_is_special
+
+if TYPE_CHECKING:
+    from xarray import Dataset, Variable
+
+
+PIECE = 1 << 24  # most bytes that are copied at once
+FILL = "_FillValue"
+CONSOLIDATED = ".zmetadata"
+ZARR_METADATA = "zarr.json"
+OF_GROUPS = V2, ".zattrs", ZARR_METADATA
+_ANY_BYTES = "latin-1"  # each byte is a character, so that texts in any encoding are read without a loss
+_SCRATCH = "fastq_fill_value"  # first name of a _FillValue of another type than its variable
+
+
+class Result(NamedTuple):
+    """What a command made of a file or a store."""
+
+    before: Dataset  # as stored
+    after: Dataset
+    changed: Collection[Any]  # names of variables that were changed, or are new
+    dropped: Collection[Any]  # names of variables that are not written
+
+
+def write(source: Path, out: Path, result: Result, level: int, say: Callable[[str], None]) -> None:
+    """Write a result to a netCDF file or a zarr store, changed variables of netCDF compressed by zlib at a level.
+
+    ValueError names a variable that the format of `out` can't hold; nothing is written then. `say` is told of what
+    can't be written as it was.
+    """
+    if source.is_dir() and out.suffix == ZARR:
+        _zarr_to_zarr(source, out, result)
+    elif source.is_dir():
+        _to_netcdf(out, result, level, say)
+    elif out.suffix == ZARR:
+        _to_zarr(source, out, result, say)
+    else:
+        _netcdf_to_netcdf(source, out, result, level, say)
+
+
+# --- netCDF to netCDF -------------------------------------------------------------------------------------------------
+
+
+def _netcdf_to_netcdf(source: Path, out: Path, result: Result, level: int, say: Callable[[str], None]) -> None:
+    """Copy a file, with changed variables in the places of those that they replace."""
+    lazy: list[tuple[Any, Any]] = []
+    with netcdf_file(source) as before, netcdf_file(out, "w") as after:
+        for name, dimension in before.dimensions.items():
+            after.createDimension(name, None if dimension.isunlimited() else len(dimension))
+        types = _with_types(before, after)
+        _copy_attributes(before, after, before.ncattrs(), "the file", say)
+        for name, variable in before.variables.items():
+            if name in result.dropped:
+                continue
+            if name in result.changed:
+                lazy.append(_changed(before, after, name, result, level, say))
+            else:
+                _copy(variable, after, types, say)
+        for name in result.changed:
+            if name not in before.variables:
+                lazy.append(_new(after, name, result.after.variables[name]))
+        _store(lazy)
+
+
+def _with_types(before: Any, after: Any) -> dict[str, Any]:
+    """Define the types of a file in another one; return them by name."""
+    types: dict[str, Any] = {}
+    for name, each in before.enumtypes.items():
+        types[name] = after.createEnumType(each.dtype, name, each.enum_dict)
+    for name, each in before.vltypes.items():
+        types[name] = after.createVLType(each.dtype, name)
+    for name, each in before.cmptypes.items():  # a type comes after those of its fields
+        types[name] = after.createCompoundType(each.dtype, name)
+    return types
+
+
+def _storage(variable: Any) -> dict[str, Any]:
+    """Return the options of createVariable by which a variable is chunked, compressed and checked."""
+    chunks = variable.chunking()
+    filters = variable.filters()
+    options: dict[str, Any] = {"contiguous": True} if chunks == "contiguous" else {}
+    if isinstance(chunks, list):
+        options["chunksizes"] = chunks
+    if filters is None:  # in a file of netCDF 3
+        return options
+    options |= {"complevel": filters["complevel"], "shuffle": filters["shuffle"], "fletcher32": filters["fletcher32"]}
+    if filters["szip"]:
+        details = filters["szip"]
+        options |= {
+            "compression": "szip",
+            "szip_coding": details["coding"],
+            "szip_pixels_per_block": details["pixels_per_block"],
+        }
+    elif filters["blosc"]:
+        details = filters["blosc"]
+        options |= {"compression": details["compressor"], "blosc_shuffle": details["shuffle"]}
+    else:
+        options["compression"] = next((kind for kind in ("zlib", "zstd", "bzip2") if filters[kind]), None)
+    return options
+
+
+def _copy(variable: Any, after: Any, types: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Copy a variable: its type, storage, attributes and values."""
+    endian = variable.endian()
+    own_type = getattr(variable.datatype, "name", "")
+    stored = None if variable.dtype is str else np.dtype(variable.dtype)
+    if stored is not None and endian == "native":
+        stored = stored.newbyteorder("=")
+    kind = types.get(own_type, str if stored is None else stored)
+    options = _storage(variable) | {"endian": endian}
+    copy = _raw(
+        after.createVariable(variable.name, kind, variable.dimensions, fill_value=_fill_of(variable), **options)
+    )
+    there = copy.ncattrs()
+    _copy_attributes(variable, copy, [key for key in variable.ncattrs() if key not in there], variable.name, say)
+    for region in _regions(variable):
+        copy[region] = variable[region]
+
+
+def _raw(variable: Any) -> Any:
+    """Return a variable that reads and writes values as they are stored."""
+    variable.set_auto_maskandscale(False)
+    variable.set_auto_chartostring(False)
+    return variable
+
+
+def _fill_of(variable: Any) -> Any:
+    """Return the fill_value of createVariable for a copy: False if values are not filled before they are written."""
+    stored = None if variable.dtype is str else np.dtype(variable.dtype)
+    if FILL in variable.ncattrs():
+        fill = variable.getncattr(FILL)
+        return fill if _is_fill(fill, stored) else None
+    has_fill = (
+        stored is None or stored.names or _is_of_variable_length(variable) or variable.get_fill_value() is not None
+    )
+    return None if has_fill else False
+
+
+def _is_of_variable_length(variable: Any) -> bool:
+    return variable.dtype is str or type(variable.datatype).__name__ == "VLType"
+
+
+def _is_fill(fill: Any, stored: np.dtype[Any] | None) -> bool:
+    """Return whether an attribute is one value of the type of its variable; texts of netCDF have the dtype None."""
+    if stored is None or fill is None:
+        return isinstance(fill, str)
+    if isinstance(fill, bytes):
+        return stored.kind == "S" and len(fill) == 1
+    return isinstance(fill, np.generic) and fill.dtype == stored.newbyteorder("=")
+
+
+def _copy_attributes(before: Any, after: Any, keys: list[str], owner: str, say: Callable[[str], None]) -> None:
+    """Copy attributes as they are stored; report those of types that netCDF4 can't read."""
+    for key in keys:
+        try:
+            value = before.getncattr(key, encoding=_ANY_BYTES)
+        except KeyError:
+            say(f"{owner}: its attribute {key} is left out, since netCDF4 can't read its type")
+            continue
+        if isinstance(value, str):
+            value = value.encode(_ANY_BYTES)
+        elif isinstance(value, list):
+            value = [text.encode(_ANY_BYTES).decode("utf-8", "replace") for text in value]
+        _set_attribute(after, key, value)
+
+
+def _set_attribute(owner: Any, key: str, value: Any) -> None:
+    """Set an attribute of a variable or a file, a _FillValue in any type."""
+    if key != FILL:
+        owner.setncattr(key, value)
+        return
+    owner.setncattr(_SCRATCH, value)  # netCDF refuses a _FillValue of another type, but not a name
+    owner.renameAttribute(_SCRATCH, FILL)
+
+
+def _regions(variable: Any) -> Iterator[Any]:
+    """Yield the indices of parts of a variable that are read and written at once: whole chunks if it has any."""
+    shape = variable.shape
+    if not shape:
+        yield ...
+        return
+    if 0 in shape:
+        return
+    chunks = variable.chunking()
+    least = chunks if isinstance(chunks, list) else [1] * len(shape)
+    steps = [min(chunk, size) for chunk, size in zip(least, shape, strict=True)]
+    itemsize = 16 if variable.dtype is str else np.dtype(variable.dtype).itemsize
+    for axis in reversed(range(len(shape))):  # whole axes from the last one on, as long as they fit
+        others = math.prod(steps) // steps[axis] * itemsize
+        steps[axis] = min(max(PIECE // others // steps[axis], 1) * steps[axis], shape[axis])
+    starts = (range(0, size, step) for size, step in zip(shape, steps, strict=True))
+    for corner in itertools.product(*starts):
+        # no further than the shape, since that of an unlimited dimension would grow
+        sizes = zip(corner, steps, shape, strict=True)
+        yield tuple(slice(start, min(start + step, size)) for start, step, size in sizes)
+
+
+def _changed(
+    before: Any, after: Any, name: Any, result: Result, level: int, say: Callable[[str], None]
+) -> tuple[Any, Any]:
+    """Create a changed variable with its attributes; return it with its values, which are to be written."""
+    old = before[name]
+    was = result.before.variables[name]
+    made = result.after.variables[name]
+    kept = {key: option for key, option in _storage(old).items() if key in ("chunksizes", "fletcher32")}
+    packed = {"compression": "zlib", "complevel": level} if level and old.dimensions else {}
+    fill = made.attrs.get(FILL)
+    options = kept | packed | {"shuffle": bool(packed), "endian": old.endian()}
+    own = fill if _is_fill(fill, made.dtype) else None
+    variable = _raw(after.createVariable(name, made.dtype, old.dimensions, fill_value=own, **options))
+    is_copied = {key for key in made.attrs if key in was.attrs and made.attrs[key] is was.attrs[key]}
+    for key in (key for key in old.ncattrs() if key in is_copied and not (key == FILL and own is not None)):
+        _copy_attributes(old, variable, [key], name, say)
+    for key, value in made.attrs.items():
+        if key not in is_copied and not (key == FILL and own is not None):
+            variable.setncattr(key, value)
+    return variable, made.data
+
+
+def _new(after: Any, name: Any, made: Variable) -> tuple[Any, Any]:
+    """Create a variable that the source lacks."""
+    variable = _raw(after.createVariable(name, made.dtype, made.dims))
+    variable.setncatts(made.attrs)
+    return variable, made.data
+
+
+def _store(pairs: list[tuple[Any, Any]]) -> None:
+    """Write values to variables, chunk by chunk if they are lazy."""
+    chunked = [(variable, data) for variable, data in pairs if hasattr(data, "to_delayed")]
+    for variable, data in pairs:
+        if not hasattr(data, "to_delayed"):
+            variable[...] = np.asarray(data)
+    if chunked:
+        targets = [variable for variable, _ in chunked]
+        arrays = [data for _, data in chunked]
+        # in one thread: netCDF reads and writes one chunk at a time, and compresses it meanwhile
+        importlib.import_module("dask.array").store(arrays, targets, lock=False, scheduler="synchronous")
+
+
+# --- zarr to zarr -----------------------------------------------------------------------------------------------------
+
+
+def _zarr_to_zarr(source: Path, out: Path, result: Result) -> None:
+    """Copy the files of a store, and let xarray write the variables that were changed."""
+    zarr = importlib.import_module("zarr")
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        return [CONSOLIDATED, *map(str, result.changed), *result.dropped] if Path(folder) == source else []
+
+    shutil.copytree(source, out, ignore=left_out)
+    if result.changed:
+        made = result.after[list(result.changed)]
+        _with_own_fills(made.drop_vars(made.coords)).to_zarr(out, mode="a", consolidated=False)
+        for name in OF_GROUPS:  # xarray's attributes of a group are those that it decoded
+            (out / name).unlink(missing_ok=True)
+            if (source / name).exists():
+                shutil.copyfile(source / name, out / name)
+    _without_consolidated(out / ZARR_METADATA)
+    with warnings.catch_warnings(action="ignore"):  # that format 3 does not specify consolidated metadata
+        zarr.consolidate_metadata(out)
+
+
+def _without_consolidated(path: Path) -> None:
+    """Remove the metadata of other arrays from those of a group, which would be out of date."""
+    if path.is_file():
+        metadata = json.loads(path.read_bytes())
+        metadata.pop("consolidated_metadata", None)
+        path.write_text(json.dumps(metadata, indent=2))
+
+
+# --- from one kind to the other, by xarray ----------------------------------------------------------------------------
+
+
+def _to_netcdf(out: Path, result: Result, level: int, say: Callable[[str], None]) -> None:
+    """Write what was read from a zarr store to a netCDF file."""
+    ds = _with_own_fills(result.after.drop_vars(result.dropped).drop_encoding())
+    for name, variable in ds.variables.items():
+        if variable.dtype.kind not in "biufSUOTmM" or variable.dtype in (np.float16, np.longdouble):
+            raise ValueError(f"{name!r} is of {variable.dtype}, which netCDF lacks; --drop {name} leaves it out")
+    for name, variable in ds.variables.items():
+        if variable.dtype.kind in "bmM" and FILL in variable.attrs:  # stored as integers, of which none means that
+            say(f"{name}: its _FillValue {variable.attrs.pop(FILL)} is left out: netCDF has none for {variable.dtype}")
+    ds = _with_own_fills(ds)
+    packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
+    ds.to_netcdf(out, encoding={name: packed for name in result.changed if ds[name].ndim})
+
+
+def _to_zarr(source: Path, out: Path, result: Result, say: Callable[[str], None]) -> None:
+    """Write what was read from a netCDF file to a zarr store."""
+    ds = _with_own_fills(result.after.drop_vars(result.dropped).drop_encoding())
+    with netcdf_file(source) as file:
+        for name, variable in ((name, file[name]) for name in file.variables if name not in result.dropped):
+            if what := what_is_special(variable):
+                raise ValueError(f"{name!r} has {what}, which zarr lacks; --drop {name} leaves it out")
+            if type(variable.datatype).__name__ == "EnumType":
+                _name_flags(ds.variables[name], variable.datatype.enum_dict)
+    for name, variable in ds.variables.items():
+        _leave_out_records(f"{name}: ", variable.attrs, say)
+        _set_zarr_fill(name, variable, say)
+        if variable.dtype.kind == "O":
+            variable.load()  # as xarray does, with a warning
+    _leave_out_records("", ds.attrs, say)
+    with warnings.catch_warnings():  # of zarr, that format 3 does not specify what xarray warns about the lack of
+        warnings.filterwarnings("ignore", "Consolidated metadata")
+        ds.to_zarr(out, consolidated=True)
+
+
+def _with_own_fills(ds: Dataset) -> Dataset:
+    """Return a Dataset whose floats get no _FillValue from xarray."""
+    for variable in ds.variables.values():
+        variable.encoding |= {} if FILL in variable.attrs else {FILL: None}
+    return ds
+
+
+def _name_flags(variable: Variable, numbers_of: dict[str, int]) -> None:
+    """Describe the numbers of an enumeration, which zarr lacks, as CF describes flags."""
+    texts = ["_".join(text.split()) for text in numbers_of]
+    flags = {"flag_values": np.array(list(numbers_of.values()), variable.dtype), "flag_meanings": " ".join(texts)}
+    variable.attrs = {**flags, **variable.attrs}
+
+
+def _leave_out_records(owner: str, attributes: dict[Any, Any], say: Callable[[str], None]) -> None:
+    """Remove attributes that are records, which JSON lacks."""
+    for key in [key for key, value in attributes.items() if np.asarray(value).dtype.names]:
+        del attributes[key]
+        say(f"{owner}attribute {key} is left out: it is a record, which zarr lacks")
+
+
+def _set_zarr_fill(name: Any, variable: Variable, say: Callable[[str], None]) -> None:
+    """Make a _FillValue the value of unwritten cells; one that is no number of the dtype becomes a missing_value."""
+    if FILL not in variable.attrs:
+        return
+    fill = np.ravel(variable.attrs[FILL])
+    kind = variable.dtype.kind
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = fill.astype(variable.dtype) if kind in "iuf" and fill.dtype.kind in "iuf" else fill[:0]
+    if stored.size == fill.size == 1 and (kind == "f" or (np.isfinite(fill).all() and stored == fill)):
+        variable.attrs[FILL] = stored[0]
+        variable.encoding["fill_value"] = stored[0]
+        return
+    del variable.attrs[FILL]
+    values = [value.decode(_ANY_BYTES) if isinstance(value, bytes) else value for value in fill.tolist()]
+    there = "missing_value" in variable.attrs
+    way = "is left out" if there else "becomes its missing_value"
+    if not there:
+        variable.attrs["missing_value"] = values[0] if len(values) == 1 else values
+    say(f"{name}: its _FillValue {', '.join(map(str, values))} {way}: it is no number of {variable.dtype}")

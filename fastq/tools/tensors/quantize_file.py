@@ -1,0 +1,186 @@
+"""Quantize a file of tensors into another file, with one tensor in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastq
+from fastq.formats.qtypes import as_qtype
+from fastq.system.dtypes import Array
+from fastq.tools.files.containers import TensorSource
+from fastq.tools.files.measured_errors import errors_of
+from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copied, write_file
+from fastq.tools.files.quantized_elsewhere import (
+    QuantizedElsewhere,
+    is_narrow,
+    parts_of_weights,
+    quantized_elsewhere,
+    told_of,
+)
+from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
+from fastq.tools.files.safetensors_files import as_safetensors
+from fastq.tools.files.tensor_specs import TensorSpec
+from fastq.tools.files.texts import count_text, some_of
+from fastq.tools.gguf_files.imatrix import Imatrix, Say, Wanted, weigh
+from fastq.tools.gguf_files.llama_names import imatrix_names
+from fastq.tools.tensors.reading import is_shard, way_back
+from fastq.tools.tensors.selection import Selection
+
+RESTORED = "the program that wrote them restores floats, which can be quantized"
+
+
+def quantize_file(
+    source: TensorSource,
+    out: Path,
+    scheme: Scheme,
+    selection: Selection,
+    *,
+    nan: str = "raise",
+    imatrix: Imatrix | None = None,
+    say: Say = lambda line: None,
+    progress: Progress,
+) -> list[Converted]:
+    """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
+
+    The scheme is adapted to each tensor's number of dimensions; `say` is called with missing entries of `imatrix`, and
+    with lines on matrices that are left alone although they hold weights. After any error `out` is as it was.
+    """
+    if KEY in source.metadata or is_shard(source):
+        way = "fastq dequantize restores it" if KEY in source.metadata else way_back(source.path.parent)
+        raise ValueError(f"it is quantized already; {way}")
+    selection.check_names(source.tensors)
+    specs = source.tensors.values()
+    elsewhere = quantized_elsewhere(specs)
+    selection = replace(selection, parts=parts_of_weights(elsewhere))
+    reasons = {spec.name: selection.reason_against(spec, scheme) for spec in specs}
+    schemes = {spec.name: selection.scheme_for(spec.name, scheme) for spec in specs if not reasons[spec.name]}
+    importance = {} if imatrix is None else _weighed(source, schemes, imatrix, say)
+    records = {
+        name: _record(source, source.tensors[name], each, nan, importance.get(name)) for name, each in schemes.items()
+    }
+    if not records and elsewhere:
+        raise ValueError(f"no tensor to quantize: it has {told_of(elsewhere)}; {RESTORED}")
+    if not records:
+        found = ", ".join(sorted({spec.dtype for spec in specs})) or "nothing"
+        shaped = "" if selection.vectors else " and two dimensions or more (--all includes others)"
+        raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
+    selection.check_effect(source.tensors, scheme)
+    for line in (*_left(source, selection, elsewhere), *_cut_short(source, schemes)):
+        say(line)
+    tasks = []
+    for name, spec in source.tensors.items():
+        if name in records:
+            fitted = schemes[name].fitted(len(spec.shape))
+            record = records[name]
+            weights = importance.get(name)
+            work = [partial(_quantized, source, spec, record, fitted, nan, weights)]
+            about = (name, spec.shape, spec.nbytes, str(fitted))
+            stored = stored_specs(name, record)
+            tasks.append([Task(*about, work, stored, weighted=weights is not None)])
+        else:
+            tasks.append([copied(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
+    return write_file(out, tasks, {**source.metadata, KEY: to_metadata(records)}, progress)
+
+
+def _left(source: TensorSource, selection: Selection, elsewhere: list[QuantizedElsewhere]) -> Iterator[str]:
+    """Yield a line on weights that another program quantized, and one on floats that are too narrow to be quantized."""
+    if elsewhere:
+        yield f"copied with their scales as they are: {told_of(elsewhere)}; {RESTORED}"
+    narrow = [spec for spec in source.tensors.values() if is_narrow(spec) and len(spec.shape) > 1]
+    narrow = [spec for spec in narrow if spec.name not in selection.parts and selection.includes(spec.name)]
+    if narrow:
+        dtypes = ", ".join(sorted({spec.dtype for spec in narrow}))
+        counted = count_text(len(narrow), "matrix")
+        names = some_of([spec.name for spec in narrow])
+        yield f"copied as they are: {counted} of {dtypes}, not of {', '.join(FLOATS)}: {names}"
+
+
+def _cut_short(source: TensorSource, schemes: Mapping[str, Scheme]) -> Iterator[str]:
+    """Yield a line on tensors whose blocks are shorter than asked for, since the axis is, as kernels of 3 x 3 are."""
+    lengths: dict[str, int] = {}
+    for name, scheme in schemes.items():
+        shape = source.tensors[name].shape
+        fitted = scheme.fitted(len(source.tensors[name].shape))
+        if fitted.block_size and isinstance(fitted.axis, int) and shape[fitted.axis] < fitted.block_size:
+            lengths[name] = shape[fitted.axis]
+    if lengths:
+        size = max(schemes[name].block_size for name in lengths)
+        told = some_of([f"{name} ({length})" for name, length in lengths.items()])
+        why = "as their axis is, so that scales take more bytes"
+        yield f"blocks shorter than {size}, {why}: {told}; --exclude leaves them"
+
+
+def _weighed(
+    source: TensorSource, schemes: Mapping[str, Scheme], imatrix: Imatrix, say: Say
+) -> dict[str, NDArray[np.float32]]:
+    """Return the importance of elements for tensors whose ranges are searched, as an argument of `fastq.quantize`."""
+    wanted = {}
+    for name, scheme in schemes.items():
+        shape = source.tensors[name].shape
+        fitted = scheme.fitted(len(source.tensors[name].shape))
+        if scheme.range != "minmax" and len(shape) > 1:
+            wanted[name] = Wanted(imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape))
+    if not wanted:
+        raise ValueError(
+            "an importance matrix is used by --range mse only, which no tensor of two dimensions or more has"
+        )
+    found = weigh(imatrix, wanted, set(source.tensors), say)
+    for name, rows in found.items():
+        shape = source.tensors[name].shape
+        whole = np.broadcast_to(rows.reshape(*shape[:-2], 1, shape[-1]), shape)
+        found[name] = rows[0] if len(rows) == 1 and wanted[name].group else whole
+    return found
+
+
+def _record(
+    source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str, importance: NDArray[np.float32] | None
+) -> Record:
+    with naming(lambda error: f"tensor {spec.name!r}: {error}"):
+        arguments = scheme.fitted(len(spec.shape)).arguments()
+    tensor_scale = None
+    if as_qtype(scheme.dtype).has_tensor_scale:  # records are written before the codes
+        x = _as_input(source.load(spec.name), nan)
+        with naming(lambda error: failure_text(spec.name, x, error)):
+            chosen = fastq.choose_qparams(x, **arguments, **_options(importance)).tensor_scale
+        tensor_scale = None if chosen is None else float(chosen)
+    arguments.pop("range")  # codes and scales determine all of it
+    return Record(**arguments, original_dtype=spec.dtype, shape=spec.shape, tensor_scale=tensor_scale)
+
+
+def _options(importance: NDArray[np.float32] | None) -> dict[str, Any]:
+    return {} if importance is None else {"importance": importance}
+
+
+def _quantized(
+    source: TensorSource,
+    spec: TensorSpec,
+    record: Record,
+    scheme: Scheme,
+    nan: str,
+    importance: NDArray[np.float32] | None,
+) -> Piece:
+    given = source.load(spec.name)
+    x = _as_input(given, nan)
+    with naming(lambda error: failure_text(spec.name, x, error)):
+        q = fastq.quantize(x, **scheme.arguments_for(x.dtype), **_options(importance))
+    remark = "" if x is given else f"{np.count_nonzero(np.isnan(given)):,} NaN as 0"
+    return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)
+
+
+def _as_input(x: Array, nan: str) -> Array:
+    return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
+
+
+def failure_text(name: str, x: Array, error: Exception) -> str:
+    """Return why a tensor can't be quantized: the number of its NaN if it has any, else the error."""
+    count = np.count_nonzero(np.isnan(x))
+    reason = f"has {count} NaN; --nan zero treats them as 0" if count else f"can't be quantized: {error}"
+    return f"tensor {name!r} {reason}"

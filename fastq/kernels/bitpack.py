@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.storage import codes_in_group
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
@@ -69,7 +69,7 @@ class LowBits(v.Element):
 def _extended(codes, bits, signed):
     """Give codes in the lowest bits of bytes their sign, if they have one."""
     sign = v.constant(1 << (bits - 1), codes)
-    return (codes ^ sign) - sign if signed else codes
+    return (codes ^ sign) - sign if v.literal(signed) else codes
 
 
 @traced
@@ -162,7 +162,7 @@ def _one_code(form: Bits):
     top = 64 - bits
     first_up = 7 if form.highest_first else 0
 
-    @njit
+    @traced
     def load(where, i):
         k, up = _place(i, form)
         word = v.convert(where[k], types.int64) >> up
@@ -171,7 +171,7 @@ def _one_code(form: Bits):
         word <<= top
         return v.convert(word >> top if signed else (word >> top) & mask, code_type)
 
-    @njit
+    @traced
     def store(where, i, code):
         k, up = _place(i, form)
         word = (v.convert(code, types.int64) & mask) << up

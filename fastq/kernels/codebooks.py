@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
@@ -92,7 +91,9 @@ def permuted(context, builder, sig, table, index):
     count = index.type.count
     table = builder.bitcast(table, index.type)
     if not _WORDS:
-        where = builder.bitcast(cgutils.alloca_once_value(builder, table), _I32.as_pointer())
+        memory = v.stack_memory(builder, table.type)
+        builder.store(table, memory)
+        where = builder.bitcast(memory, _I32.as_pointer())
         index = builder.and_(index, v.splat(builder, _I32(7), index.type))
         found = table
         for lane in map(_I32, range(count)):

@@ -1,20 +1,22 @@
 """Convert arrays and scalars under one scale, in functions that other people's compiled code calls.
 
-Loops and formulas are those of kernels. Checks here are of run-time values; types were checked before.
+Numba compiles the closures here, which allocate arrays, compare shapes and raise errors. What computes is traced:
+loops and formulas are those of kernels, emitted into the caller. Checks here are of run-time values; types were checked
+before.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
+from numba.extending import register_jitable
 
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, njit, traced
-from fastq.engine.simd.vector import named_type
+from fastq.engine.jit import Constants, numba_intrinsic, traced
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.args import ElementOperands, RequantizeOperands
@@ -67,10 +69,159 @@ class CodeBounds(NamedTuple):
     streaming: Any
 
 
-@v.instruction(lambda kind: kind.instance_type(kind))
-def conversion_of(context, builder, sig, kind):
-    """Return a Conversion or a Requantization, which is nothing at run time."""
-    return context.get_constant_null(sig.return_type)
+# --- what Numba compiles ----------------------------------------------------------------------------------------------
+
+# what traced functions return: nothing is refused, or which of the three messages of a conversion says what is
+ACCEPTED, FIRST, SECOND, THIRD = range(4)
+Messages = tuple[str, str, str]
+
+
+def converter_by_numbers(conversion: Conversion, x: types.Type, out: types.Type) -> Callable[..., Any]:
+    """Return what converts ``(x, out, scale, zero_point)`` in code of Numba, for these types of x and out."""
+    scales = WANTED_SCALES[conversion.spec.rule.signed, conversion.spec.op == "dequantize"]
+    if conversion.zero_points is None:
+        zero_points = f"zero_point must be finite in {conversion.scale}"
+    else:
+        zero_points = _wanted_codes(conversion)
+    messages = f"scale must be {scales} in {conversion.scale}", zero_points, _nan_refusal(conversion)
+    return _converter(conversion, x, out, _convert_array, _convert_scalar, messages)
+
+
+def converter_by_range(conversion: Conversion, x: types.Type, out: types.Type) -> Callable[..., Any]:
+    """Return what converts ``(x, out)`` by the range of x in code of Numba, for these types of x and out."""
+    name = conversion.argument
+    messages = (
+        "the range of no elements has no minimum and no maximum",
+        f"{name} has infinite values: their range has no scale; clip {name}",
+        _nan_refusal(conversion),
+    )
+    return _converter(conversion, x, out, _convert_array_by_range, _convert_scalar_by_range, messages)
+
+
+def requantizer(conversion: Requantization, acc: types.Type, out: types.Type) -> Callable[..., Any]:
+    """Return what requantizes ``(acc, out, multiplier, zero_point, bias)`` in code of Numba, for these types."""
+    if conversion.spec.bias == "float32":
+        biases = "bias must be finite in float32"
+    else:
+        biases = f"bias must be from {-(2**31)} to {2**31 - 1}"
+    multipliers = f"multiplier must be from 0 on and less than {conversion.spec.below}"
+    messages = multipliers, _wanted_codes(conversion), biases
+    return _converter(conversion, acc, out, _requantize_array, _requantize_scalar, messages)
+
+
+def _nan_refusal(conversion: Conversion) -> str:
+    """Return the message for NaN in compiled code; `fastq.plan.nan_and_infinity` has that of calls from Python."""
+    return f"{conversion.argument} has NaN; pass nan='zero' to treat them as 0.0"
+
+
+def _wanted_codes(conversion: Conversion | Requantization) -> str:
+    first, last = conversion.zero_points or (0, 0)
+    return f"zero_point must be from {first} to {last} for {conversion.qtype}"
+
+
+def number_of(kind: Any, names: str) -> Callable[..., Any]:
+    """Return what takes a parameter of a type in code of Numba: a number, None, or an array of one element."""
+    if not isinstance(kind, types.Array):
+        return register_jitable(lambda parameter: parameter)
+    message = f"{names} must be one number each in compiled code"
+
+    @register_jitable
+    def only_element(parameter):
+        if parameter.size != 1:
+            raise ValueError(message)
+        return parameter.item()
+
+    return only_element
+
+
+def _converter(conversion, x, out, of_array, of_scalar, messages: Messages) -> Callable[..., Any]:
+    """Return what converts in code of Numba, by a traced function for arrays and one for scalars."""
+    refuse = _refusing(messages)
+    if not isinstance(x, types.Array):
+        convert_scalar = numba_intrinsic(of_scalar, conversion, result=types.Tuple([types.int64, conversion.result]))
+
+        @register_jitable
+        def convert_number(x, out, *numbers):
+            status, result = convert_scalar(x, *numbers)
+            refuse(status)
+            return result
+
+        return convert_number
+    fill = numba_intrinsic(of_array, conversion, result=types.int64)
+    contiguous = register_jitable(_as_it_is if x.layout == "C" else _copied)
+    element = conversion.result
+
+    @register_jitable
+    def convert_to_new(x, *numbers):
+        result = np.empty(x.shape, element)
+        refuse(fill(contiguous(x), result, x.size, *numbers))
+        return result
+
+    if not isinstance(out, types.Array):
+
+        @register_jitable
+        def convert_without_out(x, out, *numbers):
+            return convert_to_new(x, *numbers)
+
+        return convert_without_out
+    if out.layout != "C":
+        is_apart = register_jitable(_never)
+    else:
+        is_apart = register_jitable(_are_apart if x.layout == "C" else _always)
+
+    @register_jitable
+    def convert_to_out(x, out, *numbers):
+        if x.shape != out.shape:
+            raise ValueError("out has another shape than the result")
+        if is_apart(x, out):
+            refuse(fill(contiguous(x), out, x.size, *numbers))
+        else:
+            out[...] = convert_to_new(x, *numbers)
+        return out
+
+    return convert_to_out
+
+
+def _refusing(messages: Messages) -> Callable[..., Any]:
+    """Return what raises the error that a status stands for, in code of Numba."""
+    first, second, third = messages
+
+    @register_jitable
+    def refuse(status):
+        if status == FIRST:
+            raise ValueError(first)
+        if status == SECOND:
+            raise ValueError(second)
+        if status == THIRD:
+            raise ValueError(third)
+
+    return refuse
+
+
+def _as_it_is(x):
+    return x
+
+
+def _copied(x):
+    return x.copy()
+
+
+def _are_apart(x, out):
+    """Whether contiguous arrays share no memory."""
+    first = x.ctypes.data
+    second = out.ctypes.data
+    return first >= second + out.nbytes or second >= first + x.nbytes
+
+
+def _always(x, out):
+    return True
+
+
+def _never(x, out):
+    return False
+
+
+# --- what computes: traced functions, of scalars and of pointers to elements ------------------------------------------
 
 
 @traced
@@ -80,240 +231,162 @@ def bounds_of(conversion):
     return CodeBounds(float(lowest), float(highest), False)
 
 
-@functools.cache
-def _check(message: str) -> Any:
-    """Make what raises a ValueError with a message unless something holds."""
-
-    @njit
-    def check(holds):
-        if not holds:
-            raise ValueError(message)
-
-    return check
+@traced
+def _status(first_is_right, second_is_right, third_is_right):
+    """Return which of three checks fails first."""
+    third = v.select(third_is_right, ACCEPTED, THIRD)
+    return v.select(first_is_right, v.select(second_is_right, third, SECOND), FIRST)
 
 
 @traced
-def check_nan(conversion, found):
-    """Raise the error for NaN in compiled code; `fastq.plan.nan_and_infinity` has that of calls from Python."""
-    _check(f"{conversion.argument} has NaN; pass nan='zero' to treat them as 0.0")(found ^ True)
-
-
-@v.instruction(lambda array, element: types.CPointer(named_type(element))(array, element))
-def data_of(context, builder, sig, array, element):
-    """Return a pointer to the first element of an array, whose elements are those of a type of the same width."""
-    data = context.make_array(sig.args[0])(context, builder, array).data
-    return builder.bitcast(data, context.get_value_type(sig.return_type))
-
-
-# --- given parameters -------------------------------------------------------------------------------------------------
+def _convert_array(conversion, x, out, count, scale, zero_point):
+    scale, scale_is_right = _checked_scale(conversion, scale)
+    zero_point, zero_point_is_right = _checked_zero_point(conversion, zero_point)
+    status = _status(scale_is_right, zero_point_is_right, True)
+    if status != ACCEPTED:
+        return status
+    nan = _convert_elements(conversion, x, out, count, scale, zero_point)
+    return _status(True, True, nan ^ True)
 
 
 @traced
-def convert_with(conversion, x, scale, zero_point, out):
-    """Convert x under a scale and zero point as the caller gives them."""
-    given = checked_scale(conversion, scale), checked_zero_point(conversion, zero_point)
-    return convert_any(conversion, x, given, out)
+def _convert_array_by_range(conversion, x, out, count):
+    if count == 0:
+        return FIRST
+    scale, zero_point, status = _parameters_of_range(conversion, *min_max(_elements(x), 0, count))
+    if status == ACCEPTED:
+        _convert_elements(conversion, x, out, count, scale, zero_point)
+    return status
 
 
 @traced
-def checked_scale(conversion, scale):
-    """Return a scale in the type of scales; it is finite there, and positive unless codes are decoded with it."""
-    dtype = conversion.scale
-    signed = conversion.spec.rule.signed
-    may_be_zero = conversion.spec.op == "dequantize"
-    value = v.convert(only_element(scale), dtype)
-    size = v.absolute(value) if signed else value
+def _convert_scalar(conversion, x, scale, zero_point):
+    scale, scale_is_right = _checked_scale(conversion, scale)
+    zero_point, zero_point_is_right = _checked_zero_point(conversion, zero_point)
+    nan = nan_mask(conversion.spec, x)
+    status = _status(scale_is_right, zero_point_is_right, nan ^ True)
+    return status, _converted(conversion, x, scale, zero_point)
+
+
+@traced
+def _convert_scalar_by_range(conversion, x):
+    scale, zero_point, status = _parameters_of_range(conversion, x, x, x != x)
+    return status, _converted(conversion, x, scale, zero_point)
+
+
+@traced
+def _checked_scale(conversion, scale):
+    """Return a scale in the type of scales, and whether it is finite there.
+
+    It has to be positive, too, unless codes are decoded with it.
+    """
+    value = v.convert(scale, conversion.scale)
+    size = v.absolute(value) if conversion.spec.rule.signed else value
     zero = v.constant(0, value)
-    check = _check(f"scale must be {WANTED_SCALES[signed, may_be_zero]} in {dtype}")
-    check((size >= zero if may_be_zero else size > zero) & (size < v.constant(float("inf"), size)))
-    return value
+    is_large_enough = size >= zero if conversion.spec.op == "dequantize" else size > zero
+    return value, is_large_enough & (size < v.constant(float("inf"), size))
 
 
 @traced
-def checked_zero_point(conversion, zero_point):
-    """Return a zero point in the type of scales; it is a code, or finite where the convention has floats."""
-    dtype = conversion.scale
+def _checked_zero_point(conversion, zero_point):
+    """Return a zero point in the type of scales, and whether it is a code, or finite where the convention has floats."""
     if zero_point is None:
-        return v.convert(0, dtype)
-    value = only_element(zero_point)
+        return v.convert(0, conversion.scale), True
+    value = v.convert(zero_point, conversion.scale)
     if conversion.zero_points is None:
-        value = v.convert(value, dtype)
-        _check(f"zero_point must be finite in {dtype}")(v.absolute(value) < v.constant(float("inf"), value))
-        return value
-    return v.convert(_checked_code(conversion, value), dtype)
+        return value, v.absolute(value) < v.constant(float("inf"), value)
+    return value, _is_within(zero_point, *conversion.zero_points)
 
 
 @traced
-def _checked_code(conversion, value):
-    """Return a zero point that is a code."""
-    first, last = conversion.zero_points
-    check = _check(f"zero_point must be from {first} to {last} for {conversion.qtype}")
-    check((value >= first) & (value <= last))
-    return value
+def _is_within(number, first, last):
+    """Whether an integer is from the first one on to the last one."""
+    if isinstance(number, types.Integer) and not number.signed and v.literal(first) <= 0:
+        return number <= last
+    return (number >= first) & (number <= last)
 
 
 @traced
-def only_element(parameter, names="scale and zero_point"):
-    """Return a parameter, which may be the one element of an array."""
-    if not isinstance(parameter, types.Array):
-        return parameter
-    _check(f"{names} must be one number each in compiled code")(parameter.size == 1)
-    return v.load(data_of(parameter, parameter.dtype), 0, parameter.dtype)
-
-
-# --- parameters from the range ----------------------------------------------------------------------------------------
-
-
-@traced
-def convert_by_range(conversion, x, out):
-    """Convert x under the scale and zero point of the range of all of it."""
-    return convert_any(conversion, x, None, out)
-
-
-@traced
-def parameters_of_range(conversion, lo, hi, nan):
-    """Return scale and zero point of a range; refuse ranges without them."""
-    if conversion.spec.nan == "raise":
-        check_nan(conversion, nan)
+def _parameters_of_range(conversion, lo, hi, nan):
+    """Return scale and zero point of a range, and the status: ranges without them are refused."""
     spec = spec_of(conversion)
-    name = conversion.argument
     lo, hi = count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), v.pointer(0, conversion.scale))
-    _check(f"{name} has infinite values: their range has no scale; clip {name}")(is_infinite(scale) ^ True)
-    return scale, zero_point
+    has_scale = is_infinite(scale) ^ True
+    status = v.select(has_scale, ACCEPTED, SECOND)
+    if conversion.spec.nan == "raise":
+        status = v.select(nan, THIRD, status)
+    return scale, zero_point, status
+
+
+@traced
+def _converted(conversion, x, scale, zero_point):
+    """Convert a scalar."""
+    spec = spec_of(conversion)
+    value = to_compute(spec, x, v.pointer(0, conversion.scale))
+    return apply_op(spec, value, scale, zero_point, bounds_of(conversion), v.pointer(0, conversion.element))
+
+
+@traced
+def _elements(pointer):
+    """Return a pointer of Numba as one to elements of kernels."""
+    return v.cast_pointer(pointer, pointer.dtype)
+
+
+@traced
+def _convert_elements(conversion, x, out, count, scale, zero_point):
+    """Convert elements; return whether there was a NaN to report."""
+    like = v.pointer(0, conversion.scale)
+    operands = ElementOperands(_elements(x), v.cast_pointer(out, conversion.element), like, like)
+    return convert_run(
+        spec_of(conversion), operands, bounds_of(conversion), scale, zero_point, 0, count, prefetch_ahead()
+    )
 
 
 # --- requantization ---------------------------------------------------------------------------------------------------
-
-_NUMBERS = "multiplier, zero_point and bias"
-
-
-@traced
-def requantize_with(conversion, acc, multiplier, zero_point, bias, out):
-    """Requantize acc by numbers as the caller gives them."""
-    spec = conversion.spec
-    factor = v.convert(only_element(multiplier, _NUMBERS), types.float64)
-    fits = (factor >= v.constant(0, factor)) & (factor < v.constant(spec.below, factor))
-    _check(f"multiplier must be from 0 on and less than {spec.below}")(fits)
-    zero_point = _checked_code(conversion, only_element(zero_point, _NUMBERS))
-    term = None if bias is None else _checked_bias(spec, only_element(bias, _NUMBERS))
-    words = first_word(spec, factor), second_word(spec, term, zero_point)
-    return convert_any(conversion, acc, words, out)
-
-
-@traced
-def _checked_bias(spec, bias):
-    """Return a bias in the type in which it is added."""
-    if spec.bias == "int32":
-        limit = 2**31
-        _check(f"bias must be from {-limit} to {limit - 1}")((bias >= -limit) & (bias < limit))
-        return v.convert(bias, types.int32)
-    value = v.convert(bias, types.float32)
-    _check("bias must be finite in float32")(v.absolute(value) < v.constant(float("inf"), value))
-    return value
-
-
-@traced
-def _requantize_scalar(conversion, x, words):
-    (lowest, highest), (first, second) = conversion.code_range, [v.full(word, _Words) for word in words]
-    codes = requantized(spec_of(conversion), v.full(x, _Sums), first, second, lowest, highest)
-    return v.convert(v.first(codes), conversion.result)
-
 
 _Sums = v.Vec(types.int32, 1)
 _Words = v.Vec(types.int64, 1)
 
 
 @traced
-def _requantize_contiguous(conversion, x, words, out):
-    first = v.scratch(1, types.int64)
-    second = v.scratch(1, types.int64)
-    first[0], second[0] = words
-    operands = RequantizeOperands(data_of(x, x.dtype), data_of(out, conversion.result), first, second)
+def _requantize_array(conversion, acc, out, count, multiplier, zero_point, bias):
+    first, second, status = _words_of(conversion, multiplier, zero_point, bias)
+    if status != ACCEPTED:
+        return status
+    first_words = v.scratch(1, types.int64)
+    second_words = v.scratch(1, types.int64)
+    first_words[0] = first
+    second_words[0] = second
+    operands = RequantizeOperands(_elements(acc), v.cast_pointer(out, conversion.result), first_words, second_words)
+    visit_run(spec_of(conversion), operands, 0, conversion.code_range, 0, count, False)
+    return status
+
+
+@traced
+def _requantize_scalar(conversion, acc, multiplier, zero_point, bias):
+    first, second, status = _words_of(conversion, multiplier, zero_point, bias)
     lowest, highest = conversion.code_range
-    visit_run(spec_of(conversion), operands, 0, (lowest, highest), 0, x.size, False)
-
-
-# --- scalars and arrays -----------------------------------------------------------------------------------------------
-
-
-@traced
-def convert_any(conversion, x, given, out):
-    """Convert a scalar to a scalar, or an array to a new one in C order or to out; `given` are scale and zero point."""
-    if not isinstance(x, types.Array):
-        return _convert_scalar(conversion, x, given)
-    return _convert_to_new(conversion, x, given) if out is None else _convert_to_out(conversion, x, given, out)
+    sums = v.full(acc, _Sums)
+    codes = requantized(spec_of(conversion), sums, v.full(first, _Words), v.full(second, _Words), lowest, highest)
+    return status, v.convert(v.first(codes), conversion.result)
 
 
 @traced
-def _convert_scalar(conversion, x, given):
-    if isinstance(conversion, Requantization):
-        return _requantize_scalar(conversion, x, given)
-    spec = spec_of(conversion)
-    like = v.pointer(0, conversion.scale)
-    check_nan(conversion, nan_mask(spec, x))
-    scale, zero_point = parameters_of_range(conversion, x, x, x != x) if given is None else given
-    value = to_compute(spec, x, like)
-    return apply_op(spec, value, scale, zero_point, bounds_of(conversion), v.pointer(0, conversion.element))
-
-
-@njit
-def _convert_to_new(conversion, x, given):
-    result = np.empty(x.shape, conversion.result)
-    _fill(conversion, x, given, result)
-    return result
-
-
-@njit
-def _convert_to_out(conversion, x, given, out):
-    if x.shape != out.shape:
-        raise ValueError("out has another shape than the result")
-    if _is_apart(x, out):
-        _fill(conversion, x, given, out)
-    else:
-        out[...] = _convert_to_new(conversion, x, given)
-    return out
+def _words_of(conversion, multiplier, zero_point, bias):
+    """Return the two words of parameters, and the status of what is refused."""
+    spec = conversion.spec
+    factor = v.convert(multiplier, types.float64)
+    factor_is_right = (factor >= v.constant(0, factor)) & (factor < v.constant(spec.below, factor))
+    term, term_is_right = (None, True) if bias is None else _checked_bias(spec, bias)
+    status = _status(factor_is_right, _is_within(zero_point, *conversion.zero_points), term_is_right)
+    return first_word(spec, factor), second_word(spec, term, zero_point), status
 
 
 @traced
-def _is_apart(x, out):
-    """Whether a contiguous out shares no memory with x, which is copied where it is not contiguous."""
-    if out.layout != "C" or x.layout != "C":
-        return out.layout == "C"
-    first = v.address_of(data_of(x, types.uint8))
-    second = v.address_of(data_of(out, types.uint8))
-    return (first >= second + out.nbytes) | (second >= first + x.nbytes)
-
-
-@traced
-def _fill(conversion, x, given, out):
-    """Write what x becomes to out, which is contiguous."""
-    (_fill_from_contiguous if x.layout == "C" else _fill_from_copy)(conversion, x, given, out)
-
-
-@njit
-def _fill_from_copy(conversion, x, given, out):
-    _fill_from_contiguous(conversion, x.copy(), given, out)
-
-
-@traced
-def _fill_from_contiguous(conversion, x, given, out):
-    """Write what x becomes to out, both contiguous. Callers hold both: a pointer keeps no array alive."""
-    requantizes = isinstance(conversion, Requantization)
-    (_requantize_contiguous if requantizes else _convert_contiguous)(conversion, x, given, out)
-
-
-@traced
-def _convert_contiguous(conversion, x, given, out):
-    like = v.pointer(0, conversion.scale)
-    operands = ElementOperands(data_of(x, x.dtype), data_of(out, conversion.element), like, like)
-    scale, zero_point = _of_range(conversion, operands.src, x.size) if given is None else given
-    bounds = bounds_of(conversion)
-    found = convert_run(spec_of(conversion), operands, bounds, scale, zero_point, 0, x.size, prefetch_ahead())
-    check_nan(conversion, found)
-
-
-@traced
-def _of_range(conversion, src, size):
-    _check("the range of no elements has no minimum and no maximum")(size > 0)
-    return parameters_of_range(conversion, *min_max(src, 0, size))
+def _checked_bias(spec, bias):
+    """Return a bias in the type in which it is added, and whether it has that type's range."""
+    if spec.bias == "int32":
+        return v.convert(bias, types.int32), _is_within(bias, -(2**31), 2**31 - 1)
+    value = v.convert(bias, types.float32)
+    return value, v.absolute(value) < v.constant(float("inf"), value)

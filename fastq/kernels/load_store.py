@@ -69,7 +69,7 @@ def load_bits(where, index, kind):
 def prefetch_lanes(where, index, kind):
     """Prefetch the cache lines that the lanes of `kind` fill from ``where[index]`` on."""
     lines = max(1, kind.n * where.dtype.bitwidth // (8 * v.LINE))
-    for k in range(lines):
+    for k in v.unrolled(lines):
         v.prefetch(where, index + k * (kind.n // lines))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels import scales_of_ranges
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.load_store import encode_as, load_elements, store_elements
@@ -60,7 +60,7 @@ def store_parameters(spec, operands, p, scales, zero_points):
             v.store(operands.zero_point, p, _as_stored(zero_points, operands.zero_point.dtype))
 
 
-@njit
+@traced
 def store_first_parameters(spec, operands, p, scales, zero_points, many):
     """Store those of the first `many` lanes, where the operation returns them: others may belong to other threads."""
     each_scale = in_memory(scales)

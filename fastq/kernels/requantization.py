@@ -13,7 +13,7 @@ from typing import ClassVar
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, njit, traced
+from fastq.engine.jit import Constants, traced
 
 
 @dataclass(eq=False, repr=False)
@@ -32,7 +32,7 @@ class RequantizeSpec(Constants):
 _FRACTION = 52  # bits of the fraction of a float64
 
 
-@njit
+@traced
 def _fixed_point(bits):
     """Return the multiplier of 31 bits, and its shift above them, of the bits of a float64 that is not negative."""
     shift = (bits >> _FRACTION) - 1022

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.formulas import is_infinite, round_as
 from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
@@ -109,7 +109,7 @@ def _usable(spec, scale, lo, size, steps, compute):
     return _not_degenerate(spec, _reaching(spec, scale, size, steps, compute), lo, compute)
 
 
-@njit
+@traced
 def _usable_of_few_digits(spec, scale, lo, size, steps, compute):
     """Look once where all are normal numbers, and only else do what others need: decision D9."""
     normal = _is_normal(spec, scale, compute)
@@ -187,7 +187,7 @@ def _range_over_double(lo, hi, divisor):
     return v.select(distance < infinity, distance / divisor, far)
 
 
-@njit
+@traced
 def _range_over(lo, hi, divisor):
     """Divide ``(hi - lo) / divisor``, in float64 where the difference overflows.
 

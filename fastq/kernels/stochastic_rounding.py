@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.args import NOISE_AXES, NOISE_BITS, NOISE_FIRST, NOISE_KEY
 
 _REGISTER = v.Vec(types.uint32, v.REGISTER_BITS // 32)
@@ -14,7 +14,7 @@ SLACK = 2 * _REGISTERS.n  # numbers that may be written too many
 _GOLDEN = 0x9E3779B9
 
 
-@njit
+@traced
 def draw(numbers, noise, start, stop):
     """Write a number of `NOISE_BITS` bits for each of the elements start..stop; `noise` is what `NOISE_KEY` says."""
     i = start
@@ -46,7 +46,7 @@ def _key_above(key, high):
     return word ^ (word >> v.constant(31, word))
 
 
-@njit
+@traced
 def _place(noise, i):
     """Return where element i of this traversal is in the array that the numbers belong to, in C order."""
     place = noise[NOISE_FIRST]
@@ -60,7 +60,7 @@ def _place(noise, i):
     return place + rest * noise[k + 1]
 
 
-@njit
+@traced
 def _draw_pairs(words, many, first, key):
     """Write the words of `many` numbers, two each, of places that follow each other; see `_hashed`."""
     golden = v.constant(_GOLDEN, first)
@@ -78,7 +78,7 @@ def _draw_pairs(words, many, first, key):
         k += v.count(_REGISTER)
 
 
-@njit
+@traced
 def _draw_apart(numbers, many, odd, step, first, key):
     """Write `many` numbers, one of each word, of places a step apart, the first of which is odd or not."""
     apart = v.convert(step, types.uint32)

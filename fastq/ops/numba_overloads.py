@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import from_dtype, types
+from numba import TypingError, from_dtype, types
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.errors import TypingError
-from numba.core.extending import models, register_model, typeof_impl
-from numba.core.imputils import lower_constant
 from numba.core.registry import cpu_target
-from numba.np.numpy_support import as_dtype
+from numba.extending import models, overload, register_model, typeof_impl
 
-from fastq.engine.jit import overload
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.kernels import embedded
 from fastq.kernels.build import element_type
-from fastq.kernels.embedded import Conversion, Requantization, conversion_of, convert_by_range, convert_with
+from fastq.kernels.embedded import Conversion, Requantization
 from fastq.kernels.requantization import RequantizeSpec
 from fastq.kernels.spec import KernelSpec
 from fastq.plan.spec import OpSpec, spec_of
@@ -38,18 +33,20 @@ def register_public_functions() -> None:
     """Register the functions that users' compiled code can call, and those whose error names these."""
     from fastq.ops import dequantize, quantize, requantize  # whose functions have the names of functions here
 
-    _register(quantize.quantize_linear, dequantize.dequantize_linear, quantize.fake_quantize, requantize.requantize)
-    _register(quantize.choose_qparams, quantize.quantize, dequantize.dequantize)
-
-
-def _register(*functions: Callable[..., Any]) -> None:
-    """Register public functions with Numba, whose conversions have their names here, and constant options."""
-    for function in functions:
-        overload(function, _chosen_for(function), prefer_literal=True)
-    for kind in (QType, Convention):
+    overloads = {
+        quantize.quantize_linear: overload_quantize_linear,
+        dequantize.dequantize_linear: overload_dequantize_linear,
+        quantize.fake_quantize: overload_fake_quantize,
+        requantize.requantize: overload_requantize,
+        quantize.choose_qparams: _refusal_of("choose_qparams"),
+        quantize.quantize: _refusal_of("quantize"),
+        dequantize.dequantize: _refusal_of("dequantize"),
+    }
+    for function, choose in overloads.items():
+        overload(function, prefer_literal=True, strict=False)(choose)
+    for kind in (QType, Convention):  # constant options
         typeof_impl.register(kind)(lambda value, context: Constant(value))
     register_model(Constant)(models.OpaqueModel)
-    lower_constant(Constant)(lambda context, *_: context.get_dummy_value())
     if global_compiler_lock.is_locked():  # a compilation that has begun finds the function, too, when it looks it up
         cpu_target.typing_context.refresh()  # half a second, which any other compilation begins with
         cpu_target.target_context.refresh()
@@ -65,39 +62,178 @@ class Constant(types.Opaque):  # type: ignore[misc]
 
 # --- the functions ----------------------------------------------------------------------------------------------------
 
-# the function that an implementation calls, and its arguments
-_CALLS = {
-    "quantize_linear": "convert_with(conversion_of(conversion), x, scale, zero_point, out)",
-    "dequantize_linear": "convert_with(conversion_of(conversion), codes, scale, zero_point, out)",
-    "fake_quantize": "convert_by_range(conversion_of(conversion), x, out)",
-    "requantize": "requantize_with(conversion_of(conversion), acc, multiplier, zero_point, bias, out)",
-}
+# Numba calls each of these with the types of arguments; it returns what Numba compiles for them. The parameters of both
+# are those of the public function, with its defaults: compiled code has no keyword-only ones.
 
 
-def _chosen_for(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the choice of implementations of a function, as a function: Numba looks up its file for errors."""
-    return lambda *given, **named: implementation(function, *given, **named)
+def overload_quantize_linear(
+    x,
+    scale,
+    zero_point=None,
+    dtype=None,
+    axis=None,
+    block_size=0,
+    convention="onnx",
+    nan="raise",
+    saturate=True,
+    out=None,
+    rounding=None,
+    rng=None,
+):
+    """Return the implementation of `fastq.quantize_linear`."""
+    conversion = quantize_linear(
+        x,
+        scale,
+        zero_point,
+        out,
+        dtype=dtype,
+        axis=axis,
+        block_size=block_size,
+        convention=convention,
+        nan=nan,
+        saturate=saturate,
+        rounding=rounding,
+        rng=rng,
+    )
+    convert = embedded.converter_by_numbers(conversion, x, out)
+    scale_of, zero_point_of = _numbers_of(scale, zero_point)
+
+    def implementation(
+        x,
+        scale,
+        zero_point=None,
+        dtype=None,
+        axis=None,
+        block_size=0,
+        convention="onnx",
+        nan="raise",
+        saturate=True,
+        out=None,
+        rounding=None,
+        rng=None,
+    ):
+        return convert(x, out, scale_of(scale), zero_point_of(zero_point))
+
+    return implementation
 
 
-def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:
-    """Return the implementation for types of arguments; Numba takes its parameters, also by position, from its code."""
-    name = function.__name__
-    if name not in _CALLS:
+def overload_dequantize_linear(
+    codes, scale, zero_point=None, dtype=None, axis=None, block_size=0, out=None, convention="onnx"
+):
+    """Return the implementation of `fastq.dequantize_linear`."""
+    conversion = dequantize_linear(
+        codes, scale, zero_point, out, dtype=dtype, axis=axis, block_size=block_size, convention=convention
+    )
+    convert = embedded.converter_by_numbers(conversion, codes, out)
+    scale_of, zero_point_of = _numbers_of(scale, zero_point)
+
+    def implementation(
+        codes, scale, zero_point=None, dtype=None, axis=None, block_size=0, out=None, convention="onnx"
+    ):
+        return convert(codes, out, scale_of(scale), zero_point_of(zero_point))
+
+    return implementation
+
+
+def overload_fake_quantize(
+    x,
+    dtype=None,
+    qparams=None,
+    axis=None,
+    block_size=0,
+    symmetric=False,
+    convention="onnx",
+    nan="raise",
+    saturate=True,
+    out=None,
+    bits=None,
+    range="minmax",
+    importance=None,
+    rounding=None,
+    rng=None,
+):
+    """Return the implementation of `fastq.fake_quantize`."""
+    conversion = fake_quantize(
+        x,
+        out,
+        importance,
+        dtype=dtype,
+        qparams=qparams,
+        axis=axis,
+        block_size=block_size,
+        symmetric=symmetric,
+        convention=convention,
+        nan=nan,
+        saturate=saturate,
+        bits=bits,
+        range=range,
+        rounding=rounding,
+        rng=rng,
+    )
+    convert = embedded.converter_by_range(conversion, x, out)
+
+    def implementation(
+        x,
+        dtype=None,
+        qparams=None,
+        axis=None,
+        block_size=0,
+        symmetric=False,
+        convention="onnx",
+        nan="raise",
+        saturate=True,
+        out=None,
+        bits=None,
+        range="minmax",
+        importance=None,
+        rounding=None,
+        rng=None,
+    ):
+        return convert(x, out)
+
+    return implementation
+
+
+def overload_requantize(
+    acc, multiplier, zero_point, dtype, axis=None, bias=None, clamp=None, convention="tflite", out=None
+):
+    """Return the implementation of `fastq.requantize`."""
+    conversion = requantize(
+        acc, multiplier, zero_point, bias, out, dtype=dtype, axis=axis, clamp=clamp, convention=convention
+    )
+    convert = embedded.requantizer(conversion, acc, out)
+    names = "multiplier, zero_point and bias"
+    multiplier_of = embedded.number_of(multiplier, names)
+    zero_point_of = embedded.number_of(zero_point, names)
+    bias_of = embedded.number_of(bias, names)
+
+    def implementation(
+        acc, multiplier, zero_point, dtype, axis=None, bias=None, clamp=None, convention="tflite", out=None
+    ):
+        return convert(acc, out, multiplier_of(multiplier), zero_point_of(zero_point), bias_of(bias))
+
+    return implementation
+
+
+def _numbers_of(*parameters: Any) -> list[Callable[..., Any]]:
+    """Return what takes scale and zero point, of these types."""
+    return [embedded.number_of(parameter, "scale and zero_point") for parameter in parameters]
+
+
+def _refusal_of(name: str) -> Callable[..., Any]:
+    """Return the overload of a public function that compiled code lacks."""
+
+    def refuse(*arguments: Any, **options: Any) -> None:
         raise TypingError(
             f"fastq.{name} can't be called in compiled code, which has no QuantizedArray and no QParams: call"
             " fastq.choose_qparams before, and there fastq.quantize_linear or fastq.dequantize_linear with its scale"
             " and zero_point"
         )
-    parameters = inspect.signature(function).parameters.values()
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    empty = inspect.Parameter.empty
-    plain = inspect.Signature([each.replace(kind=kind, annotation=empty) for each in parameters])
-    arguments = plain.bind(*given, **named)
-    arguments.apply_defaults()
-    names = {"conversion": globals()[name](**arguments.arguments)}
-    names |= {each.__name__: each for each in (conversion_of, convert_with, convert_by_range, embedded.requantize_with)}
-    made: Callable[..., Any] = eval(f"lambda {str(plain)[1:-1]}: {_CALLS[name]}", names)
-    return made
+
+    return refuse
+
+
+# --- what they compute ------------------------------------------------------------------------------------------------
 
 
 def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: Any) -> Conversion:
@@ -188,7 +324,7 @@ def _dtype(kind: Any, name: str) -> Any:
         raise TypingError(f"{name} must be an array or a number in compiled code, not {kind}")
     if element == types.float16:
         raise TypingError(f"{name} must be float32, float64 or integers in compiled code: Numba lacks float16 on CPUs")
-    return as_dtype(element)
+    return np.dtype(str(element))
 
 
 def _is_none(kind: object) -> bool:
@@ -215,7 +351,7 @@ def _value(option: Any, name: str) -> Any:
         case types.Literal():
             return option.literal_value
         case types.NumberClass() | types.DType():
-            return as_dtype(option.dtype)
+            return _resolved(np.dtype, str(option.dtype))
         case types.BaseTuple():
             return tuple(_value(each, name) for each in option.types)
         case types.Type():

@@ -1,4 +1,4 @@
-"""The works whose machine code is made ahead of time, and the calls of each work, which works.toml lists.
+"""The works whose machine code is made ahead of time, and the calls of each work, which works.toml lists as text.
 
 A wheel with machine code has the code of all works. A test ensures that the pages need no other code. Calls are planned
 and not launched, so arrays of any size cost nothing; the kernels of a call do not depend on elements.
@@ -22,6 +22,7 @@ from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.range_methods import MSERange
 from fastq.ops.bitround import BIT_INFORMATION, BITROUND, bit_information, bitround
 from fastq.ops.calibrate import Calibrator
+from fastq.ops.call_text import result_of
 from fastq.ops.cast import cast_floats, unpack_integers
 from fastq.ops.compare import compare
 from fastq.ops.dequantize import dequantize, dequantize_linear
@@ -72,7 +73,7 @@ def _plans(work: dict[str, str]) -> Iterator[Callable[[], object]]:
 
 
 def _make(written: str, shape: tuple[int, ...]) -> None:
-    eval(compile(written, "works.toml", "eval"), {}, Names(shape, quantized_to_ones, np.zeros))
+    result_of(written, Names(shape, quantized_to_ones, np.zeros))
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

@@ -376,10 +376,10 @@ def every_half_by_fractions(name, format):
 
 def quotient_kernel():
     """A compiled function: quotients of an array by one scale, as kernels take them."""
-    from numba import cfunc, types
+    from numba import types
     from onnx_rule import spec
+    from traced_functions import CFunction
 
-    from fastq.engine.jit.options import OPTIONS
     from fastq.engine.simd import Vec, count, load, pointer, store
     from fastq.kernels import formulas
 
@@ -391,7 +391,7 @@ def quotient_kernel():
         for i in range(0, n, count(vec)):
             store(y, i, formulas.quotient(load(x, i, vec), s))
 
-    compiled = cfunc(types.void(types.intp, types.intp, types.intp, types.float32), **OPTIONS)(kernel).ctypes
+    compiled = CFunction(kernel, types.intp, types.intp, types.intp, types.float32)
     return lambda x, y, scale: compiled(x.ctypes.data, y.ctypes.data, x.size, scale)
 
 

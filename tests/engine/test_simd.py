@@ -5,6 +5,7 @@ a type of lanes, a scalar type included, so a Vec and a scalar are held to the s
 """
 
 import hashlib
+import linecache
 import os
 import subprocess
 import sys
@@ -14,13 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import cfunc, types
-from numba.core.errors import TypingError
-from numba.core.registry import cpu_target
+from numba import types
+from traced_functions import CFunction
 
 import fastq
 from fastq.engine import simd
-from fastq.engine.jit.options import OPTIONS
+from fastq.engine.jit import TARGET, UntraceableError
 from fastq.engine.simd import Vec, is_float, lane_count, lane_type
 
 NUMPY = {getattr(types, name): np.dtype(name) for name in ("float32", "float64")}
@@ -178,9 +178,12 @@ def as_values(mask):
 def compiled(body, names, **scope):
     """Compile a kernel of integers from the lines of its body."""
     lines = [f"def kernel({', '.join(names)}):", *(f"    {line}" for line in body)]
+    source = "\n".join(lines)
+    file = f"<kernel {hashlib.sha256(source.encode()).hexdigest()}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # where loops are read
     namespace = SCOPE | scope
-    exec("\n".join(lines), namespace)
-    return cfunc(types.void(*[types.intp] * len(names)), **OPTIONS)(namespace["kernel"])
+    exec(compile(source, file, "exec"), namespace)
+    return CFunction(namespace["kernel"], *[types.intp] * len(names))
 
 
 def operands(dtype):
@@ -223,7 +226,7 @@ def run(kind, rows, arrays, dtypes=None):
     body += ["    three, zero = constant(3, a), constant(0, a)"]
     for k, ((expression, _, position), target) in enumerate(zip(rows, dtypes, strict=True), len(arrays)):
         body += [f"    store(pointer(where[{k}], {target}), {position}, {expression})"]
-    compiled(body, ["addresses"], dtype=dtype, kind=kind).ctypes(addresses.ctypes.data)
+    compiled(body, ["addresses"], dtype=dtype, kind=kind)(addresses.ctypes.data)
     return out
 
 
@@ -398,7 +401,7 @@ def test_memory(kind):
             np.zeros(2 * n + 5, int),
         )
         source[:] = np.arange(1, len(source) + 1)
-        kernel.ctypes(*(array.ctypes.data for array in (source, out, places)))
+        kernel(*(array.ctypes.data for array in (source, out, places)))
         rows = np.zeros((8, n), out.dtype)
         rows[1], rows[3], rows[5], rows[7] = (source[k : n + k] for k in (3, 4, 0, 1))
         np.testing.assert_array_equal(out, rows.ravel())
@@ -418,7 +421,7 @@ def test_columns_of_rows_one_after_the_other(kind, count):
     kernel = compiled([step], ["a", "b"], dtype=dtype, kind=kind, count=count, step=(n + 1) * itemsize)
     source, out = aligned(NUMPY[dtype], n * count, itemsize), aligned(NUMPY[dtype], (n + 1) * count)
     source[:], out[:] = np.arange(1, n * count + 1), 0
-    kernel.ctypes(source.ctypes.data, out.ctypes.data)
+    kernel(source.ctypes.data, out.ctypes.data)
     expected = np.zeros((count, n + 1), out.dtype)
     expected[:, :n] = source.reshape(n, count).T
     np.testing.assert_array_equal(out, expected.ravel())
@@ -428,7 +431,7 @@ def test_columns_of_rows_one_after_the_other(kind, count):
 @pytest.mark.parametrize("kind", [types.float64, Vec(types.float32, 16), Vec(types.float32, 64)], ids=str)
 def test_streaming_bypasses_the_cache_and_trusts_the_alignment(kind, name, alignment):
     body = [f"{name}(pointer(a, dtype), 0, load(pointer(a, dtype), 64, kind))"]
-    text = compiled(body, ["a"], dtype=lane_type(kind), kind=kind).inspect_llvm()
+    text = compiled(body, ["a"], dtype=lane_type(kind), kind=kind).llvm
     (line,) = [line for line in text.splitlines() if "!nontemporal" in line]
     assert f"align {min(alignment, lane_count(kind) * lane_type(kind).bitwidth // 8)}," in line
 
@@ -448,7 +451,7 @@ def test_masks_as_bits_of_an_integer(n):
     )
     x = np.random.default_rng(n).integers(-9, 9, n, np.int8)
     found = np.zeros(n // 8, np.uint8)
-    kernel.ctypes(x.ctypes.data, found.ctypes.data)
+    kernel(x.ctypes.data, found.ctypes.data)
     np.testing.assert_array_equal(found, np.packbits(x < 0, bitorder="little"))
 
 
@@ -466,7 +469,7 @@ def test_lanes_from_a_number_on(kind):
     )
     for k in range(n + 1):
         number, out = np.full(8, k, np.int64), np.zeros(n, NUMPY[dtype])
-        kernel.ctypes(number.ctypes.data, out.ctypes.data)
+        kernel(number.ctypes.data, out.ctypes.data)
         np.testing.assert_array_equal(out, np.arange(n) >= k)
 
 
@@ -474,7 +477,7 @@ def test_lanes_from_a_number_on(kind):
 def test_numbers_of_lanes(kind):
     kernel = compiled(["store(pointer(b, dtype), 0, ramp(kind))"], "ab", dtype=kind.dtype, kind=kind)
     out = np.zeros(kind.n, NUMPY[kind.dtype])
-    kernel.ctypes(0, out.ctypes.data)
+    kernel(0, out.ctypes.data)
     np.testing.assert_array_equal(out, np.arange(kind.n))
 
 
@@ -496,7 +499,7 @@ def test_lane_types():
         ["a"],
     )
     out = np.zeros(10, np.int64)
-    kernel.ctypes(out.ctypes.data)
+    kernel(out.ctypes.data)
     assert out.tolist() == [16, 64, 8, 8, 16, 1, 0, 44, 44, 44]
 
 
@@ -511,7 +514,7 @@ def test_claims_and_bits_of_many_threads_are_all_kept():
             "    fetch_or(advance(seen, 1), 1 << (15 * d + k))",
         ],
         ["a", "b", "c", "d"],
-    ).ctypes
+    )
     counter, seen, out = np.array([5]), np.array([7, 1 << 62]), np.zeros((threads, each), np.int64)
     start = threading.Barrier(threads)
 
@@ -550,7 +553,7 @@ def test_refused_when_compiled(expression):
     body = ["p = pointer(a, float32)", "x8, x16 = load(p, 0, F32X8), load(p, 0, F32X16)", f"y = {expression}"]
     scope = {"F32X8": Vec(types.float32, 8), "F32X16": Vec(types.float32, 16), "F64X8": Vec(types.float64, 8)}
     compiled([*body[:2], "y = x8 + x8"], ["a"], **scope)
-    with pytest.raises(TypingError):
+    with pytest.raises(UntraceableError):
         compiled(body, ["a"], **scope)
 
 
@@ -582,6 +585,5 @@ def test_same_results_on_a_cpu_without_extensions():
 
 
 if __name__ == "__main__":
-    _, cpu, features = cpu_target.target_context.codegen().magic_tuple()
-    assert "+" not in features, features
-    print(cpu, digest())
+    assert "+" not in TARGET.features, TARGET
+    print(TARGET.cpu, digest())

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from catalogue import same_bytes
 from hard_rows import hard_values
-from numba import cfunc, types
+from numba import types
+from traced_functions import CFunction
 
 import fastq
-from fastq.engine.jit.options import OPTIONS
 from fastq.engine.simd import Vec, load, pointer, store
 from fastq.formats.codebooks import CODEBOOKS, Codebook
 from fastq.kernels import codebooks
@@ -159,7 +159,6 @@ def test_lanes_of_a_table_by_memory_and_by_registers(words, monkeypatch):
     monkeypatch.setattr(codebooks, "_WORDS", words)
     numbers, indices = Vec(types.float32, LANES), Vec(types.int32, LANES)
 
-    @cfunc(types.void(types.intp, types.intp, types.intp), **OPTIONS)
     def take(table, index, out):
         lanes = load(pointer(index, types.int32), 0, indices)
         store(
@@ -169,5 +168,5 @@ def test_lanes_of_a_table_by_memory_and_by_registers(words, monkeypatch):
     table = np.tile(np.arange(8, dtype=np.float32) / 3, LANES // 8)
     index = np.random.default_rng(0).integers(-(2**31), 2**31, LANES, np.int32)
     out = np.zeros(LANES, np.float32)
-    take.ctypes(*(each.ctypes.data for each in (table, index, out)))
+    CFunction(take, *[types.intp] * 3)(*(each.ctypes.data for each in (table, index, out)))
     same_bytes(out, table[index & 7])

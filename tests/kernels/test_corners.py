@@ -9,12 +9,13 @@ import ml_dtypes
 import numba
 import numpy as np
 import pytest
+from numba import types
 from catalogue import same_bytes, same_quantized
 from gguf_blocks import oracle, same_values
 
 import fastq
 from fastq import reference
-from fastq.engine.jit import intrinsic
+from fastq.engine.jit import numba_intrinsic, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
 from fastq.kernels.body.range_search import _prepared_for_search
@@ -229,20 +230,16 @@ def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
 UNITS_OF_TENSOR = KernelSpec("minmax", scale_kind="tensor")
 
 
-@intrinsic
-def units_of_tensor(typingctx):
-    """Return the spec of a format whose scales are in units of one for the array, as kernels get it."""
-    return UNITS_OF_TENSOR(), lambda context, builder, sig, args: context.get_constant_null(UNITS_OF_TENSOR)
-
-
 def test_searches_divide_by_scales_in_the_order_of_quantizing():
     """First by that of the array: the other order has another last bit."""
 
-    @numba.njit
-    def factor(scale, tensor):
+    @traced
+    def factor_of(spec, scale, tensor):
         given = PreparedScale(scale, tensor, scale, scale, scale, scale)
-        return _prepared_for_search(units_of_tensor(), given).factor
+        return _prepared_for_search(spec, given).factor
 
+    of_numbers = numba_intrinsic(factor_of, UNITS_OF_TENSOR, result=types.float32)
+    factor = numba.njit(lambda scale, tensor: of_numbers(scale, tensor))
     scales = np.arange(16, 32, dtype=np.float32)
     for tensor in np.random.default_rng(0).uniform(1e-4, 1e-3, 20).astype(np.float32):
         assert [factor(scale, tensor) for scale in scales] == (np.float32(1) / tensor / scales).tolist()

@@ -34,11 +34,11 @@ import itertools
 import numba
 import numpy as np
 import pytest
-from numba import cfunc, types
-from onnx_rule import spec
+from numba import types
+from onnx_rule import SPEC, spec
+from traced_functions import CFunction
 
-from fastq.engine.jit import njit
-from fastq.engine.jit.options import OPTIONS
+from fastq.engine.jit import numba_intrinsic, traced
 from fastq.engine.simd import Vec, count, fma, load, maximum, minimum, pointer, round_to_int32, store
 from fastq.kernels import formulas
 
@@ -51,20 +51,20 @@ F32X16 = Vec(types.float32, 16)
 NUMPY = {types.float32: np.float32, types.float64: np.float64}
 
 
-@njit
+@traced
 def multiplied(x, s):
     """`quotient` without the correction."""
     return x * s.factor
 
 
-@njit
+@traced
 def corrected_roughly(x, s):
     """`quotient` with a remainder that is rounded twice."""
     first = x * s.factor
     return fma(x - first * s.scale, s.factor, first)
 
 
-@njit
+@traced
 def corrected_with_rough_reciprocal(x, s):
     """`quotient` with a reciprocal that is wrong by 2 ulp."""
     reciprocal = s.factor * np.float32(1 + 2.0**-22)
@@ -110,25 +110,31 @@ def candidates(S, X, Q, K):
 def count_wrong(quotient, significands):
     """Try every quotient in doubt; return how many there are and how many come out wrong."""
 
+    @traced
+    def divide(x, y, n, scale):
+        s = formulas.prepare_scale(spec(), scale, np.float32(0), np.float32(-128), np.float32(127))
+        for i in range(0, n, 16):
+            store(y, i, quotient(load(x, i, F32X16), s))
+        return 0
+
+    quotients = numba_intrinsic(divide, result=types.int64)
+
     @numba.njit(error_model="numpy")
-    def trial(first, last, x, y, x_address, y_address):
+    def trial(first, last, x, y):
         X, Q, K = np.empty(ROOM, np.int64), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64)
-        x_pointer, y_pointer = pointer(x_address, types.float32), pointer(y_address, types.float32)
         tried = wrong = 0
         for S in range(first, last):
             n = candidates(S, X, Q, K)
             for i in range(n):
                 x[i] = X[i]
-            s = formulas.prepare_scale(spec(), np.float32(S), np.float32(0), np.float32(-128), np.float32(127))
-            for i in range(0, n, 16):
-                store(y_pointer, i, quotient(load(x_pointer, i, F32X16), s))
+            quotients(x, y, n, np.float32(S))
             for i in range(n):
                 wrong += y[i] != Q[i] * (2.0**-23 if K[i] == 24 else 2.0**-24)
             tried += n
         return tried, wrong
 
     x, y = np.ones(ROOM, np.float32), np.empty(ROOM, np.float32)
-    return trial(significands.start, significands.stop, x, y, x.ctypes.data, y.ctypes.data)
+    return trial(significands.start, significands.stop, x, y)
 
 
 @pytest.mark.slow("four seconds")
@@ -160,10 +166,6 @@ def test_candidates_are_all_there_are(S):
 # --- quotients and codes at any scale ---------------------------------------------------------------------------------
 
 
-def compiled(function, *arguments):
-    return cfunc(types.void(*arguments), **OPTIONS)(function).ctypes
-
-
 def address(array):
     return array.ctypes.data
 
@@ -191,7 +193,7 @@ def test_quotients_of_random_pairs():
     s = np.abs(random_floats(rng, np.float32, n, -100, 100))
     q = random_floats(rng, np.float32, n, -1, 17)
     x, y = s * q, np.empty(n, np.float32)
-    compiled(kernel, *[types.intp] * 4)(address(x), address(s), address(y), n)
+    CFunction(kernel, *[types.intp] * 4)(address(x), address(s), address(y), n)
     np.testing.assert_array_equal(y, x / s)
 
 
@@ -242,7 +244,7 @@ def compile_codes(kind, scaled_round):
             store(steps, i, scaled_round(spec(), load(x, i, kind), s))
             store(codes, i, formulas.code_value(spec(), load(x, i, kind), s, lowest, highest))
 
-    return compiled(kernel, *[types.intp] * 4, *[dtype] * 4), NUMPY[dtype]
+    return CFunction(kernel, *[types.intp] * 4, *[dtype] * 4), NUMPY[dtype]
 
 
 def wrong_codes(kind, scaled_round):
@@ -273,15 +275,15 @@ def test_scaled_round_gives_code_value(kind):
 def dropped(step):
     """`scaled_round` with one step left out."""
 
-    @njit
+    @traced
     def without_correction(spec, x, s):
         return round_to_int32(minimum(maximum(x, s.below), s.above) * s.factor)
 
-    @njit
+    @traced
     def without_clamp_above(spec, x, s):
         return round_to_int32(formulas.quotient(maximum(x, s.below), s))
 
-    @njit
+    @traced
     def without_clamp_below(spec, x, s):
         return round_to_int32(formulas.quotient(minimum(x, s.above), s))
 
@@ -297,7 +299,8 @@ def test_the_comparison_finds_wrong_codes(step):
 
 @pytest.mark.parametrize("dtype", EDGE, ids=lambda dtype: dtype.__name__)
 def test_needs_division(dtype):
-    needs_division = numba.njit(lambda scale: formulas.needs_division(spec(), scale))
+    of_scale = numba_intrinsic(formulas.needs_division, SPEC, result=types.boolean)
+    needs_division = numba.njit(lambda scale: of_scale(scale))
     low, high = np.ldexp(dtype(1), -EDGE[dtype]), np.ldexp(dtype(1), EDGE[dtype])
     assert not any(needs_division(scale) for scale in scales(dtype))
     outside = (low, high, low / 2, high * 2, 0.0, -1.0, np.inf, -np.inf, np.nan)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.engine.runtime import driver
 from fastq.formats.granularity import Granularity
 from fastq.kernels.body import BODIES, Body, Reduction
@@ -26,22 +26,22 @@ class MagnitudeOperands(NamedTuple):
     most: Any
 
 
-@njit
+@traced
 def _nothing(x):
     return (v.full_like(v.constant(0, x), x),)
 
 
-@njit
+@traced
 def _add(x, state):
     return (v.maximum(v.absolute(x), state[0]),)
 
 
-@njit
+@traced
 def _merge(state, other):
     return (v.maximum(state[0], other[0]),)
 
 
-@njit
+@traced
 def _run(spec, operands, args, p, i, end):
     most, nan = operands.most[p], False
     while i < end:
@@ -118,7 +118,7 @@ def _counted(x, counts):
     return v.select(x < v.constant(0, x), counts + v.constant(1, counts), counts)
 
 
-@njit
+@traced
 def _count_run(spec, operands, args, p, i, end):
     count = operands.counts[p]
     while i < end:
@@ -128,7 +128,7 @@ def _count_run(spec, operands, args, p, i, end):
     return 0
 
 
-@njit
+@traced
 def _count_row(spec, operands, args, p, i, end):
     src, counts, vec = operands.src, operands.counts, v.lanes(operands.src)
     while i + v.count(vec) <= end:

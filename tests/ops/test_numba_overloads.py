@@ -1,5 +1,6 @@
 """The public functions within compiled functions of users give the bytes of the reference, as from Python."""
 
+import inspect
 import os
 import re
 import tomllib
@@ -10,8 +11,7 @@ import catalogue
 import numba
 import numpy as np
 import pytest
-from numba import types
-from numba.core.errors import TypingError
+from numba import TypingError, types
 from subprocesses import run
 
 import fastq
@@ -239,6 +239,41 @@ def test_options_as_globals_and_as_dtypes():
         assert three == fastq.quantize_linear(x, scale, 1, UINT16)
 
 
+@numba.njit(fastmath=True)
+def with_fast_math(x, scale, codes):
+    """Each function with an array, and with its elements one by one."""
+    each = np.empty_like(codes)
+    values = np.empty_like(x)
+    for k in range(x.size):
+        each[k] = fastq.quantize_linear(x[k], scale, 3, "int8", nan="zero")
+        values[k] = fastq.dequantize_linear(codes[k], scale, 3)
+    fastq.quantize_linear(x, scale, 3, "int8", nan="zero", out=codes)
+    return each, values, fastq.dequantize_linear(codes, scale, 3), fastq.fake_quantize(x, "int8", nan="zero")
+
+
+@pytest.mark.parametrize("scale", [0.1, 3e-39, 3e38])
+def test_fast_math_changes_nothing(scale):
+    """Its flags promise that there is no NaN, no infinity and no zero with a sign, and allow reciprocals."""
+    x = np.append(FINITE, np.float32(np.nan))
+    start = np.resize(np.arange(-128, 128), x.size).astype(np.int8)
+    codes = start.copy()
+    each, values, decoded, fake_values = with_fast_math(x, np.float32(scale), codes)
+    expected = reference.quantize_linear(x, np.float32(scale), 3, "int8", nan="zero")
+    check_same(codes, expected)
+    check_same(each, expected)
+    check_same(values, reference.dequantize_linear(start, np.float32(scale), 3))
+    check_same(decoded, reference.dequantize_linear(expected, np.float32(scale), 3))
+    check_same(fake_values, reference.fake_quantize(x, "int8", nan="zero"))
+
+
+def test_fast_math_hides_no_error():
+    for wrong in (0.0, -0.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match="scale must be positive and finite"):
+            with_fast_math(FINITE, np.float32(wrong), np.zeros(FINITE.size, np.int8))
+    with pytest.raises(ValueError, match="x has infinite values"):
+        with_fast_math(np.float32([1, -np.inf]), np.float32(1), np.zeros(2, np.int8))
+
+
 @pytest.mark.slow("compiles a user's functions")
 def test_in_parallel():
     @numba.njit(parallel=True)
@@ -367,14 +402,34 @@ WRONG = [
     ("fake_quantize", (ARRAY, "int8"), {"symmetric": 1}, "symmetric must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "int8"), {"saturate": 1}, "saturate must be a bool, not 1"),
     ("fake_quantize", (ARRAY, "uint1"), {"convention": RESERVING}, "'own' leaves too few of uint1"),
-    ("quantize", (ARRAY, "int8"), {}, "fastq.quantize can't be called in compiled code, which has no QuantizedArray"),
 ]
+
+
+OVERLOADS = {
+    "quantize_linear": numba_overloads.overload_quantize_linear,
+    "dequantize_linear": numba_overloads.overload_dequantize_linear,
+    "fake_quantize": numba_overloads.overload_fake_quantize,
+    "requantize": numba_overloads.overload_requantize,
+}
+
+
+@pytest.mark.parametrize("name", OVERLOADS)
+def test_parameters_are_those_of_the_public_function(name):
+    """Their names, order and defaults, in what Numba asks for an implementation and in what it compiles."""
+    arguments = {"requantize": (ACC, F64, I64, "int8"), "fake_quantize": (ARRAY, "int8")}.get(name, (types.int8[:], F64))
+    public = parameters_of(getattr(fastq, name))
+    assert parameters_of(OVERLOADS[name]) == public
+    assert parameters_of(OVERLOADS[name](*arguments)) == public
+
+
+def parameters_of(function):
+    return [(parameter.name, parameter.default) for parameter in inspect.signature(function).parameters.values()]
 
 
 @pytest.mark.parametrize(("name", "arguments", "options", "message"), WRONG)
 def test_what_is_refused_while_compiling(name, arguments, options, message):
     with pytest.raises(TypingError, match=re.escape(message)):
-        numba_overloads.implementation(getattr(fastq, name), *arguments, **options)
+        OVERLOADS[name](*arguments, **options)
 
 
 def test_what_is_refused_reaches_the_user():

@@ -12,6 +12,7 @@ import usual_calls
 
 import fastq
 from fastq.ops import works
+from fastq.ops.call_text import result_of
 
 ROOT = Path(__file__).parents[2]
 COMPILES = ROOT / "tests" / "support" / "compiles"
@@ -23,6 +24,7 @@ from fastq.engine.code import shipped
 recipes = shipped.record()
 from fastq.engine.runtime import threadpool
 from fastq.ops import works
+from fastq.ops.call_text import result_of
 for threads in (1, 2, 16):
     threadpool.set_num_threads(threads)
     works.plan(works.WORKS)
@@ -127,6 +129,47 @@ def test_each_public_function_has_ten_usual_calls():
 )
 def test_a_line_stands_for_all_choices(line, calls):
     assert list(works.calls(f"\n{line}\n")) == calls
+
+
+class Numbers:
+    """What has a number, and numbers by place."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __getitem__(self, places):
+        return places
+
+    def plus(self, number=1):
+        return self.size + number
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("f(3)", 3),
+        ("f(-3.5)", -3.5),
+        ('f((n, m // 32 or 1, "x"))', (8, 1, "x")),
+        ("made(size=n * 2).plus()", 17),
+        ("made(1).plus(number=made(2).size)", 3),
+        ("made(0)[0]", 0),
+        ("made(0)[: n // 2]", slice(None, 4, None)),
+        ("made(0)[:, ::2]", (slice(None), slice(None, None, 2))),
+    ],
+)
+def test_a_text_is_a_call(text, result):
+    assert result_of(text, {"f": lambda x: x, "made": Numbers, "n": 8, "m": 16}) == result
+
+
+@pytest.mark.parametrize("text", ["f.__class__", "f(lambda: 1)", "[1, 2]", "n + 1", "f(x for x in n)", "n and 1", "not n"])
+def test_a_text_that_is_no_call_is_refused(text):
+    with pytest.raises(ValueError, match="no part of a call"):
+        result_of(text, {"f": lambda x: x, "n": 8})
+
+
+def test_a_text_with_another_name_is_refused():
+    with pytest.raises(NameError, match="no name of calls: open"):
+        result_of("open(n)", {"n": 8})
 
 
 COMMANDS = """

@@ -24,16 +24,16 @@ REQUEST, ANSWER, ERROR = ".request", ".answer", b"error\n"
 def pickled(value):
     """Return a function of a kernel and its types, each function of a module by its name."""
     from numba import cloudpickle
-    from numba.core.registry import CPUDispatcher
+
+    from fastq.engine.jit.functions import TracedFunction
 
     class Pickler(cloudpickle.CloudPickler):
         def reducer_override(self, each):
-            if isinstance(each, (CPUDispatcher, types.FunctionType)) and each is not named:
-                function = getattr(each, "py_func", each)
-                for path in ((), ("py_func",), ("inlined",), ("inlined", "py_func")):
+            if isinstance(each, (TracedFunction, types.FunctionType)) and each is not named:
+                for path in ((), ("function",)):
                     with contextlib.suppress(AttributeError, ImportError):
-                        if named(function.__module__, function.__qualname__, *path) is each:
-                            return named, (function.__module__, function.__qualname__, *path)
+                        if named(each.__module__, each.__qualname__, *path) is each:
+                            return named, (each.__module__, each.__qualname__, *path)
             return super().reducer_override(each)
 
     out = io.BytesIO()

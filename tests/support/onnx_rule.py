@@ -1,12 +1,12 @@
 """The rule of ONNX, as compiled functions of tests take it."""
 
-from fastq.engine.jit import intrinsic
+from fastq.engine.jit import instruction
 from fastq.kernels.spec import KernelSpec
 
 SPEC = KernelSpec("quantize")
 
 
-@intrinsic
-def spec(typingctx):
+@instruction(lambda: SPEC())
+def spec(context, builder, sig):
     """The rule of ONNX, as kernels get it."""
-    return SPEC(), lambda context, builder, sig, args: context.get_constant_null(SPEC)
+    return context.get_constant_null(SPEC)

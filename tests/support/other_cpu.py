@@ -35,7 +35,7 @@ places = itertools.count(1)
 @functools.cache
 def compiled(function, result, *arguments):
     with jit_enabled():
-        library = compile_library(getattr(function, "py_func", function), result, arguments)
+        library = compile_library(getattr(function, "function", function), result, arguments)
     listings.append((_name(function, arguments), library.llvm(), library.assembly()))
     return next(places)
 

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 from fastq.ops import works
+from fastq.ops.call_text import result_of
 
 CORNERS = "gguf", "layouts", "xarray", "zarr"
 OF_CORNERS = "gguf.quantize", "gguf.dequantize", "layouts.to_tensors", "xarray.unpack_array", "zarr.cast_value"
@@ -46,7 +47,7 @@ def needed(found):
             with planned_only():
                 for call in USUAL:
                     known = set(found)
-                    eval(call, {}, names_of(shape, works.quantized_to_ones))
+                    result_of(call, names_of(shape, works.quantized_to_ones))
                     for symbol in found.keys() - known:
                         yield symbol, call
 
@@ -82,7 +83,7 @@ def results(calls):
 
     for call in calls or USUAL:
         try:
-            value = eval(call, {}, names_of(SIZES, fastq.quantize, random))
+            value = result_of(call, names_of(SIZES, fastq.quantize, random))
         except ValueError as error:  # of numbers that are out of range, which some calls refuse
             value = str(error)
         except (AssertionError, NameError) as error:

@@ -1,22 +1,25 @@
-"""Compile functions with Numba once, keep their machine code on disk, and call them by address."""
+"""Compile functions: Python runs them on types and records the instructions, as ``jax.jit`` does.
+
+Their machine code is made once by LLVM, kept on disk, and called by its address (`kernel`). Functions of others that
+Numba compiles can call them, too (`numba_intrinsic`).
+"""
 
 from fastq.engine.jit.compile import Listing, functions_in_memory, kernel, listing
 from fastq.engine.jit.constants import Constants
-from fastq.engine.jit.functions import intrinsic, njit, overload, traced
-from fastq.engine.jit.options import OPTIONS, TARGET
+from fastq.engine.jit.functions import instruction, traced
+from fastq.engine.jit.numba_calls import numba_intrinsic
+from fastq.engine.jit.options import TARGET
 from fastq.engine.jit.scalars import UntraceableError
 
 __all__ = [
-    "OPTIONS",
     "TARGET",
     "Constants",
     "Listing",
     "UntraceableError",
     "functions_in_memory",
-    "intrinsic",
+    "instruction",
     "kernel",
     "listing",
-    "njit",
-    "overload",
+    "numba_intrinsic",
     "traced",
 ]

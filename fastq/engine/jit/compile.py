@@ -89,7 +89,7 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
     To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
     that it knows before.
     """
-    key = getattr(function, "py_func", function), result, arguments  # of a function of `njit`
+    key = getattr(function, "function", function), result, arguments  # of one that is declared
     address = _functions.get(key)
     if address is None:
         with Held(), global_compiler_lock:  # a signal within LLVM's work would leave half of it

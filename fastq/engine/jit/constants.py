@@ -6,9 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 from numba import types
-from numba.core.extending import models, register_model
-from numba.core.imputils import lower_getattr_generic
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
 
 
 class Constants(types.Opaque):  # type: ignore[misc]
@@ -18,26 +15,6 @@ class Constants(types.Opaque):  # type: ignore[misc]
     on disk under that.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        register_model(cls)(models.OpaqueModel)
-
     def __post_init__(self) -> None:
-        values = ", ".join(repr(getattr(self, each.name)) for each in fields(self))
+        values = ", ".join(repr(getattr(self, field.name)) for field in fields(self))
         super().__init__(name=f"{type(self).__name__}({values})")
-
-
-@infer_getattr
-class _Attributes(AttributeTemplate):  # type: ignore[misc]
-    key = Constants
-
-    def generic_resolve(self, kind: Constants, name: str) -> types.Type:
-        return self.context.resolve_value_type_prefer_literal(getattr(kind, name))
-
-
-@lower_getattr_generic(Constants)  # type: ignore[untyped-decorator]
-def _attribute(context: Any, builder: Any, kind: Constants, value: Any, name: str) -> Any:
-    found = getattr(kind, name)
-    if isinstance(found, types.Type):
-        return context.get_dummy_value()
-    return context.get_constant_generic(builder, context.typing_context.resolve_value_type(found), found)

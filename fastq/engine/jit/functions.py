@@ -1,4 +1,4 @@
-"""Declare compiled functions: `njit` and `intrinsic` stand for Numba's, with the options of kernels."""
+"""The functions that exist in compiled code only: `traced` declares one, `instruction` one that emits LLVM itself."""
 
 from __future__ import annotations
 
@@ -7,70 +7,88 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import extending
+from fastq.engine.jit.value import current, is_emitting
 
-from fastq.engine.jit import emission
-from fastq.engine.jit.options import OPTIONS
-from fastq.engine.jit.pipeline import INLINED, Emitted, Function, InlinedCompiler
-from fastq.engine.jit.statements import run_statements
-from fastq.engine.jit.tracing import trace
+class TracedFunction:
+    """A function that Python runs on types; its calls are emitted.
 
-
-def njit(function: Callable[..., Any]) -> Any:
-    """Declare a compiled function as ``numba.njit`` does, with the options of kernels (`OPTIONS`).
-
-    The result is a Numba dispatcher: call it from Python with scalars or arrays, and inspect it with `py_func`,
-    `signatures`, `inspect_llvm` and `inspect_asm`. A kernel that calls it emits its statements, see `statements`. An
-    ``@njit`` function of anybody's that calls it gets it inlined by LLVM instead of its machine code.
+    Attributes
+    ----------
+    function : Callable[..., Any]
+        The function as it is written.
+    body : emission.Python | statements.Source | None
+        What emits it, once it was called.
     """
-    made = Function(function, targetoptions=OPTIONS)
-    emission.known[made] = emission.Callee(made, function, run_statements)
-    return made
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function: Any = function
+        self.body: Any = None
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Emit a call."""
+        _refuse_call_from_python(self)
+        return current().call(self, args, named)
+
+    def __reduce__(self) -> str:
+        """Return the name in its module, by which it is pickled."""
+        return str(self.function.__qualname__)
+
+
+class Instruction:
+    """A function that emits its calls itself.
+
+    Attributes
+    ----------
+    typed : Callable[..., Any]
+        Returns for the types of arguments a signature, or None where it is not for them.
+    emit : Callable[..., Any]
+        Emits a call, for a context, a builder, the signature, and LLVM's values; returns LLVM's value, or None.
+    signature : inspect.Signature
+        The parameters.
+    """
+
+    def __init__(self, typed: Callable[..., Any], emit: Callable[..., Any], signature: inspect.Signature) -> None:
+        self.typed = typed
+        self.emit = emit
+        self.signature = signature
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Emit the instruction."""
+        _refuse_call_from_python(self)
+        if named:
+            args = self.signature.bind(*args, **named).args
+        return current().instruct(self, args)
+
+
+def _refuse_call_from_python(function: Any) -> None:
+    if not is_emitting():
+        raise NotImplementedError(f"{function.__name__} exists in compiled code only")
 
 
 def traced(function: Callable[..., Any]) -> Any:
-    """Declare a function that Python runs on types: its callers emit what it calls.
+    """Declare a function of compiled code: Python runs it on types and records the instructions, as ``jax.jit`` does.
 
-    It exists in compiled code only. It may branch on what types tell, but not on values, see `tracing`; what it returns
-    may be a constant: a number, or a type.
+    An `if` on what types tell chooses while it runs. What run-time values decide becomes branches and loops of LLVM, as
+    do all loops of `while` and over ``range(...)``; loops over tuples are unrolled (`statements`). It may return
+    constants: numbers, types, and functions.
     """
-    stub = _in_compiled_code(function, inspect.signature(function))
-    Emitted(stub, lambda context, *args: trace(context, function, args))
-    emission.known[stub] = emission.Callee(stub, function, emission.run_in_python)
-    return stub
+    return TracedFunction(function)
 
 
-def _in_compiled_code(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
-    """Return what stands for a function that exists in compiled code only."""
+def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Callable[[Callable[..., Any]], Any]:
+    """Declare an instruction by its emitter, ``f(context, builder, sig, *values)``; without a result it returns None.
 
-    @functools.wraps(function)
-    def stub(*_: Any, **__: Any) -> None:
-        raise NotImplementedError(f"{function.__name__} exists in compiled code only")
-
-    vars(stub)["__signature__"] = signature
-    return stub
-
-
-def overload(function: Callable[..., Any], choose: Callable[..., Any], *, prefer_literal: bool = False) -> None:
-    """Give a Python function an implementation in compiled code, which `choose` returns for argument types.
-
-    It is ``numba.extending.overload`` with the options of kernels.
+    `typed` gives the signature for the types of arguments, None for others. What makes several has a name for each.
     """
-    options = INLINED | {"pipeline_class": InlinedCompiler}
 
-    @functools.wraps(choose)
-    def implementation(*arguments: Any, **named: Any) -> Any:
-        found = choose(*arguments, **named)
-        return getattr(found, "py_func", found)
+    def declare(emit: Callable[..., Any]) -> Instruction:
+        _, _, _, *parameters = inspect.signature(emit).parameters.values()
+        declared = Instruction(typed, emit, inspect.Signature(parameters))
+        functools.update_wrapper(declared, emit)
+        declared.__name__ = name or emit.__name__
+        declared.__doc__ = doc or emit.__doc__
+        vars(declared)["__signature__"] = declared.signature
+        return declared
 
-    extending.overload(function, strict=False, jit_options=options, prefer_literal=prefer_literal)(implementation)
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Register a typing function as Numba's `intrinsic` does: it returns a signature and what emits the call."""
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())[1:]  # without the typing context
-    stub = _in_compiled_code(function, signature.replace(parameters=parameters))
-    Emitted(stub, function)
-    emission.known[stub] = emission.Instruction(stub, function)
-    return stub
+    return declare

@@ -10,9 +10,8 @@ from numba import types
 from numba.core import config
 
 from fastq.engine.code.loading import ENTRY
-from fastq.engine.jit import emission, scalars
+from fastq.engine.jit.emission import Unit
 from fastq.engine.jit.options import TARGET
-from fastq.engine.jit.statements import run_statements
 
 
 class Library:
@@ -43,7 +42,7 @@ class Library:
 def compile_library(function: Callable[..., Any], result: types.Type, arguments: tuple[types.Type, ...]) -> Library:
     """Compile a C function of these types, named `ENTRY`, with all that it calls."""
     machine = _target_machine()
-    module = binding.parse_assembly(str(emitted_module(function, result, arguments)))
+    module = binding.parse_assembly(str(emit_module(function, result, arguments)))
     module.data_layout = str(machine.target_data)
     options = binding.create_pipeline_tuning_options(speed_level=max(int(config.OPT), 1))
     options.loop_vectorization = bool(config.LOOP_VECTORIZE)
@@ -54,22 +53,12 @@ def compile_library(function: Callable[..., Any], result: types.Type, arguments:
     return Library(module)
 
 
-def emitted_module(function: Callable[..., Any], result: types.Type, arguments: tuple[types.Type, ...]) -> ir.Module:
+def emit_module(function: Callable[..., Any], result: types.Type, arguments: tuple[types.Type, ...]) -> ir.Module:
     """Emit the module before optimization."""
-    unit = emission.Unit(ir.Module(ENTRY))
+    unit = Unit(ir.Module(ENTRY))
     unit.module.triple = TARGET.triple
-    entry = emission.Function(unit, ENTRY, list(arguments))
-    with emission.emitting(entry):
-        values = (emission.Value(kind, value) for kind, value in zip(arguments, entry.function.args, strict=True))
-        returned = entry.call(_callee_of(function), tuple(values), {})
-        entry.builder.ret(emission.emit(entry.builder, returned, result))
-    entry.set_result(scalars.llvm_of(result))
+    unit.emit_entry(ENTRY, function, result, arguments)
     return unit.module
-
-
-def _callee_of(function: Any) -> emission.Callee:
-    """Return what emits the calls of a function, which need not be declared."""
-    return emission.known.get(function) or emission.Callee(function, function, run_statements)
 
 
 def _target_machine() -> Any:

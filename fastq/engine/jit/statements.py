@@ -1,20 +1,43 @@
-"""Statements that run-time values steer become branches and loops of LLVM."""
+"""Functions that are read from their source: what run-time values decide becomes branches and loops of LLVM.
+
+Loops of `while` and over ``range(...)`` are loops of LLVM; a loop over a tuple is unrolled.
+"""
 
 from __future__ import annotations
 
 import ast
+import dis
 import inspect
 import linecache
 import textwrap
-from types import FunctionType
-from typing import Any
+from collections.abc import Callable, Iterable
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import emission
-from fastq.engine.jit.emission import Body, Function, Retry, Value, emit, kind_of, leaves, rebuilt
+from fastq.engine.jit.names import cells_of, globals_of
 from fastq.engine.jit.scalars import UntraceableError, llvm_of, unified
+from fastq.engine.jit.value import Value, is_number, kind_of, leaves, llvm_value, with_leaves
+
+if TYPE_CHECKING:
+    from fastq.engine.jit.emission import Function
+
+Hints = dict[Any, Any]  # types of variables of loops that have to be wider than they are at first
+_BACKWARD = {number for name, number in dis.opmap.items() if "JUMP_BACKWARD" in name}
+
+
+def has_loops(function: FunctionType) -> bool:
+    """Return whether a function has loops that could be others than Python's."""
+    return function.__name__ != "<lambda>" and not _BACKWARD.isdisjoint(function.__code__.co_code[::2])
+
+
+class WiderTypeError(Exception):
+    """Raised where a variable of a loop gets a wider type, with which the function is emitted again."""
+
+
+# --- the source -------------------------------------------------------------------------------------------------------
 
 _COMPARISONS = {
     ast.Lt: "lt",
@@ -24,14 +47,6 @@ _COMPARISONS = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
 }
-
-
-def run_statements(function: FunctionType) -> Body:
-    """Return what emits a function statement by statement."""
-    if function.__code__.co_name == "<lambda>":  # one expression, whose source cannot be told from others of its line
-        return emission.run_in_python(function)
-    source = _Source(function)
-    return lambda inner, arguments, hints: _Run(inner, source, arguments, hints).result()
 
 
 class _Expressions(ast.NodeTransformer):
@@ -61,54 +76,65 @@ def _call(name: str, first: list[ast.expr], thunks: Any) -> ast.expr:
     return ast.Call(function, [*first, *(ast.Lambda(none, each) for each in thunks)], [])
 
 
-class _Source:
-    """The statements of a function."""
+class _Part:
+    """A part of a function, as a function of Python whose global names are the variables."""
+
+    def __init__(self, node: ast.Module | ast.Expression, file: str) -> None:
+        mode = "eval" if isinstance(node, ast.Expression) else "exec"
+        self._code: CodeType = compile(ast.fix_missing_locations(node), file, mode)
+
+    def run(self, variables: dict[str, Any]) -> Any:
+        """Run it; return its value if it is an expression."""
+        return FunctionType(self._code, variables)()
+
+
+class Source:
+    """The body of a function, read from its source.
+
+    Attributes
+    ----------
+    arguments : tuple[str, ...]
+        The names of its parameters; those from `count` on take all arguments that are left.
+    names : dict[str, Any]
+        What stands for the names that it uses.
+    locals : set[str]
+        The names of its variables.
+    body : list[Any]
+        Its statements, each a tuple of the name of a method of `_Run`, without the underscore, and its arguments.
+    """
 
     def __init__(self, function: FunctionType) -> None:
         code = function.__code__
-        self.name = function.__qualname__
         self.count = code.co_argcount
         self.arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
-        self.names = emission.globals_of(function) | emission.cells_of(function)
-        last = max(line for _, _, line in code.co_lines() if line)
-        lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-        if not lines:
-            raise UntraceableError("its source is in no file")
-        text = "".join(lines[: last - code.co_firstlineno + 1])
-        for more in range(20):  # what comes after the last line that has code: closing brackets
-            try:
-                tree = ast.parse(textwrap.dedent(text))
-                ast.increment_lineno(tree, code.co_firstlineno - 1)
-                break
-            except SyntaxError:
-                text = "".join(lines[: last - code.co_firstlineno + 2 + more])
-        self.file = code.co_filename
+        self.names = globals_of(function) | cells_of(function)
         self.locals = {*code.co_varnames, *code.co_cellvars}
-        self.body = self._statements(tree.body[0].body)  # type: ignore[attr-defined]
+        self._file = code.co_filename
+        self.body = self._statements(_definition(code).body)
 
-    def _compiled(self, node: Any, mode: str) -> Any:
-        return compile(ast.fix_missing_locations(node), self.file, mode)
+    def emit(self, inner: Function, arguments: tuple[Any, ...], hints: Hints) -> Any:
+        """Emit it into a function that is being emitted; return the result."""
+        return _Run(inner, self, arguments, hints).result()
 
-    def _value(self, node: ast.expr) -> Any:
-        return self._compiled(ast.Expression(_Expressions().visit(node)), "eval")
+    def _value(self, node: ast.expr) -> _Part:
+        return _Part(ast.Expression(_Expressions().visit(node)), self._file)
 
     def _statements(self, nodes: list[ast.stmt]) -> list[Any]:
-        found: list[Any] = []
+        statements: list[Any] = []
         plain: list[ast.stmt] = []
         for node in nodes:
             if isinstance(node, ast.If | ast.While | ast.For | ast.Return | ast.Break | ast.Continue):
-                self._plain(plain, found)
+                statements += self._plain(plain)
                 plain = []
-                found.append(self._statement(node))
+                statements.append(self._statement(node))
             elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
                 plain.append(node)
-        self._plain(plain, found)
-        return found
+        return statements + self._plain(plain)
 
-    def _plain(self, nodes: list[ast.stmt], found: list[Any]) -> None:
-        if nodes:
-            tree = ast.Module([_Expressions().visit(each) for each in nodes], [])
-            found.append(("plain", self._compiled(tree, "exec")))
+    def _plain(self, nodes: list[ast.stmt]) -> list[Any]:
+        if not nodes:
+            return []
+        return [("plain", _Part(ast.Module([_Expressions().visit(node) for node in nodes], []), self._file))]
 
     def _statement(self, node: Any) -> Any:
         match node:
@@ -122,48 +148,77 @@ class _Source:
                 return "if", self._value(node.test), self._statements(node.body), self._statements(node.orelse)
             case ast.While():
                 return "while", self._value(node.test), self._statements(node.body), _assigned(node.body)
-        target = self._compiled(ast.Module([ast.Assign([node.target], ast.Name("__item__", ast.Load()))], []), "exec")
+        target = _Part(ast.Module([ast.Assign([node.target], ast.Name("__item__", ast.Load()))], []), self._file)
         body = self._statements(node.body)
+        items = node.iter
+        is_range = isinstance(items, ast.Call) and isinstance(items.func, ast.Name) and items.func.id == "range"
+        if not is_range:
+            return "each", target, self._value(items), body
         assigned = _assigned([*node.body]) | _assigned([ast.Expr(node.target)])
-        is_range = (
-            isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range"
-        )
-        items = ast.Tuple(node.iter.args, ast.Load()) if is_range else node.iter
-        return "range" if is_range else "each", target, self._value(items), body, assigned
+        return "range", target, self._value(ast.Tuple(items.args, ast.Load())), body, assigned
+
+
+def _definition(code: CodeType) -> ast.FunctionDef:
+    """Return the definition of a function from its file."""
+    last = max(line for _, _, line in code.co_lines() if line)
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise UntraceableError("its source is in no file")
+    count = last - code.co_firstlineno + 1
+    while True:
+        try:
+            tree = ast.parse(textwrap.dedent("".join(lines[:count])))
+            break
+        except SyntaxError:  # the last line that has code is followed by closing brackets
+            count += 1
+            if count > len(lines):
+                raise
+    ast.increment_lineno(tree, code.co_firstlineno - 1)
+    (definition,) = tree.body
+    return definition  # type: ignore[return-value]
 
 
 def _assigned(nodes: list[Any]) -> set[str]:
-    return {
-        each.id
-        for node in nodes
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    }
+    """Return the names of the variables that statements set."""
+    names = [part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)]
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+
+# --- emission ---------------------------------------------------------------------------------------------------------
+
+
+End = tuple[Any, dict[str, Any]]  # a block of LLVM, and the variables at its end
 
 
 class _Loop:
+    """A loop that is being emitted: where its body leaves it, and where it goes on with the next turn."""
+
     def __init__(self) -> None:
-        self.breaks: list[tuple[Any, dict[str, Any]]] = []
-        self.continues: list[tuple[Any, dict[str, Any]]] = []
+        self.breaks: list[End] = []
+        self.continues: list[End] = []
 
 
 class _Run:
-    """One emission of a function's statements."""
+    """One emission of a function's statements.
 
-    def __init__(self, inner: Function, source: _Source, arguments: tuple[Any, ...], hints: dict[Any, Any]) -> None:
+    Attributes
+    ----------
+    variables : dict[str, Any]
+        What stands for each name where LLVM's builder is.
+    """
+
+    def __init__(self, inner: Function, source: Source, arguments: tuple[Any, ...], hints: Hints) -> None:
         self.inner = inner
+        self.builder = inner.builder
         self.source = source
         self.hints = hints
         if len(source.arguments) > source.count:  # the last one has all that are left
             arguments = *arguments[: source.count], arguments[source.count :]
-        self.env = dict(source.names) | dict(zip(source.arguments, arguments, strict=True))
-        self.env["__emission__"] = inner
+        self.variables = dict(source.names) | dict(zip(source.arguments, arguments, strict=True))
+        self.variables["__emission__"] = inner
+        self.locals = {*source.locals}
         self.loops: list[_Loop] = []
         self.returns: list[tuple[Any, Any]] = []
-
-    @property
-    def builder(self) -> Any:
-        return self.inner.builder
 
     def result(self) -> Any:
         """Emit all; return the result."""
@@ -175,188 +230,214 @@ class _Run:
             return item
         return self.inner.join(self.builder.append_basic_block(), self.returns)
 
-    def _snapshot(self) -> dict[str, Any]:
-        return {name: self.env[name] for name in self.source.locals if name in self.env}
+    def _end(self) -> End:
+        """Return the block that LLVM's builder is in, and the variables there."""
+        names = self.locals & self.variables.keys()
+        return self.builder.block, {name: self.variables[name] for name in names}
 
     def _restore(self, values: dict[str, Any]) -> None:
-        for name in self.source.locals:
-            self.env.pop(name, None)
-        self.env |= values
+        for name in self.locals:
+            self.variables.pop(name, None)
+        self.variables |= values
+
+    # Each method from here on emits a statement, and returns whether what follows is reached.
 
     def _block(self, statements: list[Any]) -> bool:
-        """Emit statements; return whether what follows is reached."""
-        return all(getattr(self, f"_{statement[0]}")(*statement[1:]) for statement in statements)
+        return all(getattr(self, f"_{name}")(*arguments) for name, *arguments in statements)
 
-    def _plain(self, code: Any) -> bool:
-        exec(code, self.env)
+    def _plain(self, statements: _Part) -> bool:
+        statements.run(self.variables)
         return True
 
-    def _return(self, code: Any) -> bool:
-        item = eval(code, self.env) if code else None
+    def _return(self, value: _Part | None) -> bool:
+        item = value.run(self.variables) if value else None
         self.returns.append((self.builder.block, item))
         return False
 
     def _break(self) -> bool:
-        self.loops[-1].breaks.append((self.builder.block, self._snapshot()))
+        self.loops[-1].breaks.append(self._end())
         return False
 
     def _continue(self) -> bool:
-        self.loops[-1].continues.append((self.builder.block, self._snapshot()))
+        self.loops[-1].continues.append(self._end())
         return False
 
-    def _if(self, test: Any, body: list[Any], other: list[Any]) -> bool:
-        condition = self.inner.truth(eval(test, self.env))
+    def _if(self, test: _Part, body: list[Any], other: list[Any]) -> bool:
+        condition = self.inner.truth(test.run(self.variables))
         if isinstance(condition, bool):
             return self._block(body if condition else other)
         self.inner.branches = True
         blocks = [self.builder.append_basic_block() for _ in range(2)]
         self.builder.cbranch(condition, *blocks)
-        before = self._snapshot()
+        _, before = self._end()
         ends = []
         for block, statements in zip(blocks, (body, other), strict=True):
             self.builder.position_at_end(block)
             self._restore(before)
             if self._block(statements):
-                ends.append((self.builder.block, self._snapshot()))
+                ends.append(self._end())
         return self._join(ends)
 
-    def _join(self, ends: list[tuple[Any, dict[str, Any]]], block: Any = None) -> bool:
-        """Go on where blocks end that do."""
+    def _join(self, ends: list[End]) -> bool:
+        """Go on where blocks end."""
         if not ends:
             return False
-        block = block or self.builder.append_basic_block()
+        block = self.builder.append_basic_block()
         names = sorted(set.intersection(*(set(values) for _, values in ends)))
         joined = self.inner.join(block, [(end, tuple(values[name] for name in names)) for end, values in ends])
         self._restore(dict(zip(names, joined, strict=True)))
         return True
 
-    def _each(self, target: Any, items: Any, body: list[Any], assigned: set[str]) -> bool:
-        return self._unrolled(target, eval(items, self.env), body)
-
-    def _unrolled(self, target: Any, items: Any, body: list[Any]) -> bool:
+    def _each(self, target: _Part, items: _Part, body: list[Any]) -> bool:
+        """Emit the body for each item of a tuple, one after the other."""
         loop = _Loop()
         reached = True
         self.loops.append(loop)
-        for item in items:
-            self.env["__item__"] = item
-            exec(target, self.env)
+        for item in items.run(self.variables):
+            self.variables["__item__"] = item
+            target.run(self.variables)
             reached = self._block(body)
             if loop.continues:
-                ends = [*loop.continues, *([(self.builder.block, self._snapshot())] if reached else [])]
-                reached = self._join(ends)
+                reached = self._join([*loop.continues, *self._ends_if(reached)])
                 loop.continues = []
             if not reached:
                 break
         self.loops.pop()
-        if not loop.breaks:
-            return reached
-        return self._join([*loop.breaks, *([(self.builder.block, self._snapshot())] if reached else [])])
+        return self._join([*loop.breaks, *self._ends_if(reached)]) if loop.breaks else reached
 
-    def _while(self, test: Any, body: list[Any], assigned: set[str]) -> bool:
-        return self._loop(lambda: eval(test, self.env), None, body, assigned, key=id(test))
+    def _ends_if(self, reached: bool) -> list[End]:
+        return [self._end()] if reached else []
 
-    def _range(self, target: Any, items: Any, body: list[Any], assigned: set[str]) -> bool:
-        given = eval(items, self.env)
-        start, stop, *step = given if len(given) > 1 else (0, *given)
-        (step,) = step or (1,)
-        if isinstance(step, Value):
-            raise UntraceableError("a step that is no constant")
-        for each in (start, stop):
-            if kind_of(each) not in (
-                types.int64,
-                types.int32,
-                types.uint32,
-                types.int16,
-                types.uint16,
-                types.int8,
-                types.uint8,
-            ):
-                raise UntraceableError(f"a range of {kind_of(each)}")
-        limit = Value(types.int64, emit(self.builder, stop, types.int64))
-        first = Value(types.int64, emit(self.builder, start, types.int64))
-        name = f"__next_{id(target)}__"  # loops may be within loops
-        self.env[name] = first
-        self.source.locals.add(name)
+    def _while(self, test: _Part, body: list[Any], assigned: set[str]) -> bool:
+        def condition() -> Any:
+            return test.run(self.variables)
 
-        def tested() -> Any:
-            k = self.env[name]
+        return self._loop(id(test), assigned, condition, lambda: self._block(body), lambda: None)
+
+    def _range(self, target: _Part, bounds: _Part, body: list[Any], assigned: set[str]) -> bool:
+        start, stop, step = _start_stop_step(*bounds.run(self.variables))
+        limit = Value(types.int64, llvm_value(self.builder, stop, types.int64))
+        counter = f"__next_{id(target)}__"  # loops may be within loops
+        self.variables[counter] = Value(types.int64, llvm_value(self.builder, start, types.int64))
+        self.locals.add(counter)
+
+        def condition() -> Any:
+            k = self.variables[counter]
             return k < limit if step > 0 else k > limit
 
-        def begun() -> None:
-            self.env["__item__"] = self.env[name]
-            exec(target, self.env)
+        def turn() -> bool:
+            self.variables["__item__"] = self.variables[counter]
+            target.run(self.variables)
+            return self._block(body)
 
-        def ended() -> None:
-            k = self.env[name]._ir
-            self.env[name] = Value(types.int64, self.builder.add(k, ir.Constant(k.type, step), flags=("nsw",)))
+        def count() -> None:
+            k = self.variables[counter]._ir
+            self.variables[counter] = Value(types.int64, self.builder.add(k, ir.Constant(k.type, step), flags=("nsw",)))
 
-        reached = self._loop(tested, begun, body, assigned | {name}, key=id(target), ended=ended)
-        self.env.pop(name, None)
+        reached = self._loop(id(target), assigned | {counter}, condition, turn, count)
+        self.variables.pop(counter, None)
         return reached
 
     def _loop(
-        self, tested: Any, begun: Any, body: list[Any], assigned: set[str], *, key: int, ended: Any = None
+        self,
+        key: int,
+        assigned: Iterable[str],
+        condition: Callable[[], Any],
+        turn: Callable[[], bool],
+        count: Callable[[], None],
     ) -> bool:
-        inner = self.inner
+        """Emit a loop: its turn while a condition is true, and after each turn what counts."""
         builder = self.builder
-        inner.branches = True
-        carried = sorted(name for name in assigned if name in self.env and name in self.source.locals)
-        forms = {name: list(leaves(self.env[name])) for name in carried}
-        wanted = self.hints.setdefault(key, {})
-        values = []  # of leaves: constants, or kinds with what they are at first
-        for name in carried:
-            for k, leaf in enumerate(forms[name]):
-                if isinstance(leaf, Value) or emission.is_number(leaf):
-                    kind = wanted.get((name, k)) or kind_of(leaf)
-                    values.append((name, k, kind, emit(builder, leaf, kind)))
+        self.inner.branches = True
+        carried = _Carried(self, key, sorted({*assigned} & self.locals & self.variables.keys()))
+        header = carried.begin()
+        bit = self.inner.truth(condition())
+        exits: list[End] = []
+        if isinstance(bit, bool):
+            if not bit:
+                return True
+        else:
+            _, variables = self._end()
+            inside = builder.append_basic_block()
+            outside = builder.append_basic_block()
+            builder.cbranch(bit, inside, outside)
+            exits = [(outside, variables)]
+            builder.position_at_end(inside)
+        loop = _Loop()
+        self.loops.append(loop)
+        if turn():
+            loop.continues.append(self._end())
+        self.loops.pop()
+        if self._join(loop.continues):
+            count()
+            carried.add_turn()
+            builder.branch(header)
+        return self._join([*exits, *loop.breaks])
+
+
+def _start_stop_step(*bounds: Any) -> tuple[Any, Any, int]:
+    """Return start, stop and step of a range."""
+    start, stop, *steps = bounds if len(bounds) > 1 else (0, *bounds)
+    (step,) = steps or (1,)
+    if isinstance(step, Value):
+        raise UntraceableError("a step that is no constant")
+    for bound in (start, stop):
+        kind = kind_of(bound)
+        if not isinstance(kind, types.Integer) or kind == types.uint64:
+            raise UntraceableError(f"a range of {kind}")
+    return start, stop, step
+
+
+class _Carried:
+    """The variables that a loop carries from turn to turn: their leaves that may become values are values of LLVM."""
+
+    def __init__(self, run: _Run, key: int, names: list[str]) -> None:
+        self._run = run
+        self._names = names
+        self._forms = {name: list(leaves(run.variables[name])) for name in names}
+        self._wider = run.hints.setdefault(key, {})  # types, by name and number of the leaf
+        self._phis: dict[tuple[str, int], Any] = {}  # values of LLVM, likewise, with their types
+
+    def begin(self) -> Any:
+        """Begin the block to which each turn returns, and return it; the variables stand for what they are there."""
+        builder = self._run.builder
+        firsts = []
+        for name in self._names:
+            for k, leaf in enumerate(self._forms[name]):
+                if isinstance(leaf, Value) or is_number(leaf):
+                    kind = self._wider.get((name, k)) or kind_of(leaf)
+                    firsts.append((name, k, kind, llvm_value(builder, leaf, kind)))
         before = builder.block
         header = builder.append_basic_block()
         builder.branch(header)
         builder.position_at_end(header)
-        phis = {}
-        for name, k, kind, value in values:
+        for name, k, kind, value in firsts:
             phi = builder.phi(llvm_of(kind))
             phi.add_incoming(value, before)
-            phis[name, k] = kind, phi
-        for name in carried:
-            parts = [Value(*phis[name, k]) if (name, k) in phis else leaf for k, leaf in enumerate(forms[name])]
-            self.env[name] = rebuilt(self.env[name], iter(parts))
-        condition = inner.truth(tested())
-        exits = []
-        if isinstance(condition, bool):
-            if not condition:
-                return True
-        else:
-            exits.append((builder.block, self._snapshot()))
-            inside = builder.append_basic_block()
-            outside = builder.append_basic_block()
-            builder.cbranch(condition, inside, outside)
-            exits = [(outside, self._snapshot())]
-            builder.position_at_end(inside)
-        loop = _Loop()
-        self.loops.append(loop)
-        if begun:
-            begun()
-        if self._block(body):
-            loop.continues.append((builder.block, self._snapshot()))
-        self.loops.pop()
-        if self._join(loop.continues):
-            if ended:
-                ended()
-            for name in carried:
-                after = list(leaves(self.env[name]))
-                if len(after) != len(forms[name]):
-                    raise UntraceableError(f"{name} changes its form in a loop")
-                for k, leaf in enumerate(after):
-                    if (name, k) not in phis:
-                        if leaf is not forms[name][k] and leaf != forms[name][k]:
-                            raise UntraceableError(f"{name} changes in a loop")
-                        continue
-                    kind, phi = phis[name, k]
-                    wide = unified([kind, kind_of(leaf)])
-                    if wide != kind:
-                        wanted[name, k] = wide
-                        raise Retry
-                    phi.add_incoming(emit(builder, leaf, kind), builder.block)
-            builder.branch(header)
-        return self._join([*exits, *loop.breaks])
+            self._phis[name, k] = kind, phi
+        for name in self._names:
+            parts = []
+            for k, leaf in enumerate(self._forms[name]):
+                parts.append(Value(*self._phis[name, k]) if (name, k) in self._phis else leaf)
+            self._run.variables[name] = with_leaves(self._run.variables[name], iter(parts))
+        return header
+
+    def add_turn(self) -> None:
+        """Have the next turn begin with the variables as they are."""
+        for name in self._names:
+            after = list(leaves(self._run.variables[name]))
+            if len(after) != len(self._forms[name]):
+                raise UntraceableError(f"{name} changes its form in a loop")
+            for k, (leaf, first) in enumerate(zip(after, self._forms[name], strict=True)):
+                if (name, k) in self._phis:
+                    self._add_leaf(name, k, leaf)
+                elif leaf is not first and leaf != first:
+                    raise UntraceableError(f"{name} changes in a loop")
+
+    def _add_leaf(self, name: str, k: int, leaf: Any) -> None:
+        kind, phi = self._phis[name, k]
+        wider = unified([kind, kind_of(leaf)])
+        if wider != kind:
+            self._wider[name, k] = wider
+            raise WiderTypeError
+        phi.add_incoming(llvm_value(self._run.builder, leaf, kind), self._run.builder.block)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from numba import types
 
-from fastq.engine.jit import njit
+from fastq.engine.jit import traced
 from fastq.engine.runtime import workers
 from fastq.engine.runtime.instructions import (
     enter_standard_mode,
@@ -43,7 +43,7 @@ GIVEN_ZERO = NONE + 2
 OVERFLOW = NONE + 3
 
 
-@njit
+@traced
 def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     """Write the address of the elements of operand k to the stack; return whether it is of a type that is expected.
 
@@ -66,7 +66,7 @@ def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit
+@traced
 def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignore[no-untyped-def]
     """Find a NumPy scalar of the expected type, or a float that stands for a float of `size` bytes, 0: for none."""
     if kind == scalar:
@@ -84,7 +84,7 @@ def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignor
     return True
 
 
-@njit
+@traced
 def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
     """Find an int that is a code."""
     stack[OVERFLOW] = 0
@@ -94,7 +94,7 @@ def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
     return stack[OVERFLOW] == 0 and plan.least_zero <= value <= plan.most_zero
 
 
-@njit
+@traced
 def _find_all(objects, operands, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     """Find the elements of all operands that were given; return whether each is of a type that is expected."""
     found = True
@@ -106,7 +106,7 @@ def _find_all(objects, operands, plan, nbytes, stack, base):  # type: ignore[no-
 def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[..., bool]:
     """Make the loop of `_are_finite` for floats whose bits are of an integer type."""
 
-    @njit
+    @traced
     def check(where, count, above, signed):  # type: ignore[no-untyped-def]
         good = True
         mask = magnitude if signed else -1
@@ -122,7 +122,7 @@ _are_finite_singles = _finite_check(types.int32, 0x7FFFFFFF, 0x7F800000)
 _are_finite_doubles = _finite_check(types.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF << 52)
 
 
-@njit
+@traced
 def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-def]
     """Return whether floats are finite and above 0, or from 0 on, which their bits as an integer tell.
 
@@ -133,7 +133,7 @@ def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-
     return _are_finite_doubles(where, nbytes >> 3, above, signed)
 
 
-@njit
+@traced
 def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
     """Return whether codes of one byte, signed or not, are from least to most."""
     good = True
@@ -143,7 +143,7 @@ def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
     return good
 
 
-@njit
+@traced
 def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
     """Return whether operands are as `Checks` says."""
     start = stack[OUT] + plan.lowest_out
@@ -163,7 +163,7 @@ def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@traced
 def _pointers(stack, operands, args):  # type: ignore[no-untyped-def]
     """Return the addresses that a kernel gets: of its operands and of its numeric arguments."""
     k = operands

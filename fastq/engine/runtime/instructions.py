@@ -6,13 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from fastq.engine import jit
-from fastq.engine.jit import TARGET, njit
+from fastq.engine.jit import TARGET, traced
 from fastq.engine.runtime.layout import CLOCK, LOCAL
 from fastq.engine.simd import instruction, pointer
-from fastq.engine.simd.vector import call_llvm
+from fastq.engine.simd.vector import call_llvm, stack_memory
 from fastq.system import imports
 
 _INT = types.int64
@@ -36,9 +35,7 @@ def _interface(name: str) -> Any:
     @instruction(_INT)
     def call(context: Any, builder: Any, sig: Any, words: Any) -> Any:
         count = sig.args[0].count
-        function = ir.FunctionType(_WORD, [_WORD] * count)
-        function = cgutils.get_or_insert_function(builder.module, function, name)
-        return builder.call(function, [builder.extract_value(words, k) for k in range(count)])
+        return call_llvm(builder, name, _WORD, [builder.extract_value(words, k) for k in range(count)])
 
     return call
 
@@ -54,10 +51,10 @@ int_value = _interface("PyLong_AsLongLongAndOverflow")
 @instruction(lambda: _INT())
 def local(context: Any, builder: Any, sig: Any) -> Any:
     """Return the address of `LOCAL` words of the stack: others at each place that asks, and the same at each pass."""
-    return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
+    return builder.ptrtoint(stack_memory(builder, _WORD, LOCAL), _WORD)
 
 
-@njit
+@traced
 def words_at(address):  # type: ignore[no-untyped-def]
     """Return a pointer to the words at an address."""
     return pointer(address, types.int64)
@@ -71,7 +68,7 @@ def call_c(context: Any, builder: Any, sig: Any, function: Any, words: Any) -> A
     return builder.call(builder.inttoptr(function, kind), values)
 
 
-@njit
+@traced
 def nanoseconds(words):  # type: ignore[no-untyped-def]
     """Read a clock that begins at any moment: that of the address in the words, which returns the time or writes it."""
     base = local()
@@ -93,7 +90,7 @@ CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
 def float_mode(context: Any, builder: Any, sig: Any) -> Any:
     """Return the control register of this thread."""
     if _IS_X86:
-        where = cgutils.alloca_once(builder, ir.IntType(32))
+        where = stack_memory(builder, ir.IntType(32))
         call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), [_bytes(builder, where)])
         return builder.zext(builder.load(where), _WORD)
     return call_llvm(builder, "llvm.aarch64.get.fpcr", _WORD, []) if _IS_ARM else _WORD(0)
@@ -103,7 +100,7 @@ def float_mode(context: Any, builder: Any, sig: Any) -> Any:
 def set_float_mode(context: Any, builder: Any, sig: Any, mode: Any) -> None:
     """Set the control register of this thread."""
     if _IS_X86:
-        where = cgutils.alloca_once(builder, ir.IntType(32))
+        where = stack_memory(builder, ir.IntType(32))
         builder.store(builder.trunc(mode, ir.IntType(32)), where)
         call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), [_bytes(builder, where)])
     elif _IS_ARM:
@@ -114,7 +111,7 @@ def _bytes(builder: Any, where: Any) -> Any:
     return builder.bitcast(where, ir.IntType(8).as_pointer())
 
 
-@njit
+@traced
 def enter_standard_mode():  # type: ignore[no-untyped-def]
     """Set the mode of IEEE 754; return the one before, for `leave_standard_mode`."""
     mode = float_mode()
@@ -123,7 +120,7 @@ def enter_standard_mode():  # type: ignore[no-untyped-def]
     return mode
 
 
-@njit
+@traced
 def leave_standard_mode(mode):  # type: ignore[no-untyped-def]
     """Set the mode of before."""
     if mode & CONTROL != STANDARD:

@@ -10,7 +10,7 @@ from numba import types
 
 from fastq.engine import jit
 from fastq.engine import simd as v
-from fastq.engine.jit import Constants, njit, traced
+from fastq.engine.jit import Constants, traced
 
 # bytes of as many lines as there are lanes at most
 _LINE = v.Vec(types.uint8, v.LINE)
@@ -69,19 +69,19 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
         _transpose_elements(kind, src, dst, src_row, dst_step)
         return
     rows = v.transpose(v.load_square(_at(kind, src), src_row, _lanes(kind)))
-    for r in range(len(rows)):  # the next lines, with which the next square begins
+    for r in v.unrolled(len(rows)):  # the next lines, with which the next square begins
         v.prefetch(v.pointer(src, types.uint8), r * src_row + v.LINE)
     v.store_rows(_at(kind, dst), dst_step, rows)
 
 
-@njit
+@traced
 def _transpose_elements(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
     for r in range(v.count(_lanes(kind))):
         for c in range(v.count(_lanes(kind))):
             _copy_element(kind, src + r * src_row, c, dst + c * dst_step, r)
 
 
-@njit
+@traced
 def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose as many columns as there are lanes, and at least as many rows, line by line: decision D46."""
     n = v.count(_lanes(kind))
@@ -118,7 +118,7 @@ def _for_two_to_four(make: Callable[[int], Any]) -> Any:
     """Make a function of a number and of the arguments of functions that `make` makes for 2, 3 and 4; else it is 0."""
     of_two, of_three, of_four = map(make, (2, 3, 4))
 
-    @njit
+    @traced
     def chosen(n, *where):  # type: ignore[no-untyped-def]
         if n == 2:
             return of_two(*where)
@@ -136,7 +136,7 @@ def _transpose_dense(length: int) -> Any:
     def columns_at(kind, src):  # type: ignore[no-untyped-def]
         return v.load_columns(_at(kind, src), _lanes(kind), length)
 
-    @njit
+    @traced
     def transposed(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
         n = v.count(_lanes(kind))
         r = 0
@@ -152,7 +152,7 @@ _transpose_channels = _for_two_to_four(_transpose_dense)
 
 
 @_if_plain
-@njit
+@traced
 def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose rows of fewer columns than there are lanes; return how many rows, from the first on.
 
@@ -179,7 +179,7 @@ def _granule(kind):  # type: ignore[no-untyped-def]
 
 
 @_if_plain
-@njit
+@traced
 def _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Transpose fewer rows than there are lanes, by squares of a granule; return how many rows, from the first on."""
     n = v.count(_granule(kind))
@@ -196,7 +196,7 @@ def _transpose_granules(kind, src, dst, rows, columns, src_row, dst_row, dst_ste
 # --- a matrix ---------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def _copy_rest(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Copy contiguous rows to columns, the longer axis in the inner loop."""
     if columns < v.count(_lanes(kind)):
@@ -205,7 +205,7 @@ def _copy_rest(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # ty
         _copy(kind, src, dst, rows, columns, src_row, kind.size, dst_row, dst_step)
 
 
-@njit
+@traced
 def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Copy a matrix whose rows are contiguous to one whose columns are, by squares of lanes.
 
@@ -251,7 +251,7 @@ def _pick_every(step: int) -> Any:
     def first_of(kind, src):  # type: ignore[no-untyped-def]
         return v.load_columns(_at(kind, src), _lanes(kind), step)[0]
 
-    @njit
+    @traced
     def picked(kind, src, dst, columns):  # type: ignore[no-untyped-def]
         n = v.count(_lanes(kind))
         c = 0
@@ -267,20 +267,20 @@ _pick_apart = _for_two_to_four(_pick_every)
 
 
 @_if_plain
-@njit
+@traced
 def _pick(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
     """Copy elements that lie a little apart in registers; return how many."""
     return _pick_apart(src_step // kind.size, kind, src, dst, columns) if src_step % kind.size == 0 else 0
 
 
-@njit
+@traced
 def _copy_with_gaps(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
     """Copy elements that lie apart to neighbours."""
     for c in range(_pick(kind, src, dst, columns, src_step), columns):
         _copy_element(kind, src + c * src_step, 0, dst, c)
 
 
-@njit
+@traced
 def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
     if dst_step < 0:  # from the other end, so that loops that store to neighbours are vectorized
         src = src + (columns - 1) * src_step

@@ -19,23 +19,23 @@ from numba import from_dtype, types
 
 from fastq.engine import jit
 from fastq.engine import simd as v
-from fastq.engine.jit import njit
+from fastq.engine.jit import traced
 from fastq.engine.runtime.instructions import call_c
 from fastq.engine.runtime.layout import AXIS, AXIS_BYTES, BUFFER, TILE, TOGETHER
 
 
-@njit
+@traced
 def _axis(tile, k):  # type: ignore[no-untyped-def]
     return v.record_at(tile.axes + k * AXIS_BYTES, AXIS)
 
 
-@njit
+@traced
 def _step(axis, of_x):  # type: ignore[no-untyped-def]
     """Return the bytes from index to index of x or of y."""
     return axis.x if of_x else axis.y
 
 
-@njit
+@traced
 def _copy_elements(tile, function, of_x, fills, array, buffer, start, count):  # type: ignore[no-untyped-def]
     """Copy elements start..start+count, in C order, of a strided array to a buffer, or from there."""
     last = _axis(tile, tile.ndim - 1)
@@ -65,7 +65,7 @@ def _copy_elements(tile, function, of_x, fills, array, buffer, start, count):  #
     return 0
 
 
-@njit
+@traced
 def _copy_matrix(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step):  # type: ignore[no-untyped-def]
     """Copy a matrix of an array to a buffer, or from there, the longer axis in the inner loop."""
     if rows > columns:
@@ -73,7 +73,7 @@ def _copy_matrix(function, fills, array, buffer, rows, columns, row, step, buffe
     _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step)
 
 
-@njit
+@traced
 def _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step):  # type: ignore[no-untyped-def]
     if fills:
         call_c(function, (0, array, buffer, rows, columns, row, step, buffer_row, buffer_step))
@@ -81,7 +81,7 @@ def _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buf
         call_c(function, (0, buffer, array, rows, columns, buffer_row, buffer_step, row, step))
 
 
-@njit
+@traced
 def _run(tile, x, y, others, origin, count, slot):  # type: ignore[no-untyped-def]
     """Call the kernel on `count` elements from `origin` on, with which x and y begin."""
     c, d, e = others
@@ -113,7 +113,7 @@ def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignor
     return status
 
 
-@njit
+@traced
 def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # type: ignore[no-untyped-def]
     """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
     last = _axis(tile, tile.ndim - 1)
@@ -131,7 +131,7 @@ def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # 
         buffer = buffer + length * size
 
 
-@njit
+@traced
 def _rows_before_line(tile, a, b):  # type: ignore[no-untyped-def]
     """Return how many rows the first line of the operands begins before they do, where squares begin with lines."""
     if tile.line_step_x:
@@ -139,7 +139,7 @@ def _rows_before_line(tile, a, b):  # type: ignore[no-untyped-def]
     return b % v.LINE // tile.line_step_y if tile.line_step_y else 0
 
 
-@njit
+@traced
 def _place_of(tile, square):  # type: ignore[no-untyped-def]
     """Return which square this is along the axis of rows and along that of columns, and its index along the others."""
     if tile.fill_x:
@@ -196,7 +196,7 @@ def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ig
     return status
 
 
-@njit
+@traced
 def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # type: ignore[no-untyped-def]
     """Call the kernel on the rows of a square, at once where they follow each other."""
     (a, b), (x_buffer, y_buffer), (i, first), status = arrays, buffers, begin, 0

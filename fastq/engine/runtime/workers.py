@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastq.engine.jit import njit
+from fastq.engine.jit import traced
 from fastq.engine.runtime.instructions import (
     acquire_lock,
     call_c,
@@ -68,7 +68,7 @@ BACKOFF_MIN_CALLS = _ROW.backoff_min_calls
 # --- chunks -----------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def _work(words, slot):  # type: ignore[no-untyped-def]
     """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
     kernel = words[JOB_KERNEL]
@@ -95,7 +95,7 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
     fetch_or(advance(words, STATUS), status)
 
 
-@njit
+@traced
 def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
     """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own."""
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
@@ -107,7 +107,7 @@ def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
 # --- compiled drivers -------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
     """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return its status."""
     origin, start, stop, chunk = units
@@ -120,7 +120,7 @@ def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
     return status
 
 
-@njit
+@traced
 def run(words, kernel, pointers, units, threads, wake_workers, backward):  # type: ignore[no-untyped-def]
     """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
 
@@ -165,7 +165,7 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     return status
 
 
-@njit
+@traced
 def _wait(words, gate):  # type: ignore[no-untyped-def]
     """Wait for at most `SPIN` seconds; return whether no worker is inside the closed gate any more."""
     for _ in range(words[JOB_ROUNDS]):
@@ -175,7 +175,7 @@ def _wait(words, gate):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit
+@traced
 def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
     """Sleep until no worker is inside; if that took longer than the work since `began`, do without them for a while."""
     worked = nanoseconds(words)
@@ -191,7 +191,7 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
         atomic_store(advance(words, BACKOFF_UNTIL), now + words[BACKOFF])
 
 
-@njit
+@traced
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
     """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
     words = words_at(control)

@@ -3,7 +3,7 @@
 A ``Vec(dtype, n)`` is n lanes held in registers, an LLVM vector that code generation splits or joins to fit the CPU.
 Memory is reached through typed pointers. A formula written with these names is one function for both::
 
-    @njit
+    @traced
     def square_sum(x, y):
         return fma(x, x, y * y)      # float32, float64 or a Vec of either
 

@@ -8,9 +8,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.imputils import lower_builtin
-from numba.core.typing import signature
-from numba.core.typing.templates import AbstractTemplate, infer_global
 
 from fastq.engine.jit.scalars import vector_operators
 from fastq.engine.simd.vector import (
@@ -97,7 +94,7 @@ def _operation(emit_lanes: Emit, result_of: Callable[[Any], Any] = _same_type) -
             return None
         kind = _kind_of(operands)
         wanted = (kind if isinstance(operand, Vec) else lane_type(kind) for operand in operands)
-        return signature(result_of(kind), *wanted)
+        return result_of(kind)(*wanted)
 
     def emit(context, builder, sig, *values):
         kind = _kind_of(sig.args)
@@ -209,23 +206,5 @@ _OPERATORS: dict[Any, tuple[Emit, Callable[[Any], Any]]] = {
 }
 
 
-def _overload_operator(symbol, emit_lanes, result_of) -> None:
-    typed, emit = _operation(emit_lanes, result_of)
-
-    class Operator(AbstractTemplate):
-        key = symbol
-
-        def generic(self, args, kws):
-            return typed(*args) if any(isinstance(arg, Vec) for arg in args) else None
-
-    def lower(context, builder, sig, args):
-        return emit(context, builder, sig, *args)
-
-    vector_operators[symbol] = typed, emit
-    infer_global(symbol)(Operator)
-    for operands in ((Vec,), (Vec, Vec), (Vec, types.Any), (types.Any, Vec)):
-        lower_builtin(symbol, *operands)(lower)
-
-
 for _symbol, _row in _OPERATORS.items():
-    _overload_operator(_symbol, *_row)
+    vector_operators[_symbol] = _operation(*_row)

@@ -1,21 +1,18 @@
-"""The vector type, how Numba lowers it, and what intrinsics need to know of types while they compile.
+"""The vector type, and what instructions need to know of types while they are emitted.
 
 A type argument of compiled code is a scalar type, which stands for one lane, or a `Vec`.
 """
 
 from __future__ import annotations
 
-import inspect
 import operator
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.extending import models, register_model
 
-from fastq.engine.jit import intrinsic, traced
+from fastq.engine.jit import UntraceableError, traced
+from fastq.engine.jit import instruction as instruction
 from fastq.system.cpu import LINE, REGISTER_BITS
 
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}
@@ -42,19 +39,10 @@ class Element(types.Type):
     the first in the lowest bits.
     """
 
-    def __init_subclass__(cls) -> None:
-        register_model(cls)(_Model)
-
     def __init__(self, name: str, bitwidth: int) -> None:
         self.bitwidth = bitwidth
         self.llvm = ir.IntType(max(bitwidth, 8))
         super().__init__(name=name)
-
-
-@register_model(Vec)
-class _Model(models.PrimitiveModel):
-    def __init__(self, manager, kind: types.Type) -> None:
-        super().__init__(manager, kind, llvm_type(kind))
 
 
 def llvm_type(kind: types.Type) -> ir.Type:
@@ -87,31 +75,6 @@ def named_type(kind: types.Type) -> types.Type | None:
     return found if isinstance(found, Vec | Element) else None
 
 
-def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Callable[..., Any]:
-    """Declare an instruction by its emitter, ``f(context, builder, sig, *values)``; without a result it returns None.
-
-    `typed` gives the signature for the types of arguments, None for others. What makes several has a name for each.
-    """
-
-    def declare(emit: Callable[..., Any]) -> Any:
-        def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            found = emit(context, builder, sig, *args)
-            return context.get_dummy_value() if found is None else found
-
-        def typing(typingctx: Any, *kinds: Any) -> Any:
-            sig = typed(*kinds)
-            return None if sig is None else (sig, lower)
-
-        _, _, *parameters = inspect.signature(emit).parameters.values()  # the first one left is that of the context
-        typing.__name__ = name or emit.__name__
-        typing.__doc__ = doc or emit.__doc__
-        typing.__module__ = emit.__module__
-        vars(typing)["__signature__"] = inspect.Signature(parameters)
-        return intrinsic(typing)
-
-    return declare
-
-
 def splat(builder, value, vector: ir.Type):
     """Emit a scalar in every lane."""
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
@@ -126,8 +89,16 @@ def emit_shuffle(builder, value, lanes: list[int], other=None):
 
 def call_llvm(builder, name: str, result: ir.Type, args: list[Any]):
     """Emit a call of an LLVM intrinsic by its name."""
-    function = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(cgutils.get_or_insert_function(builder.module, function, name), args)
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [arg.type for arg in args]), name)
+    return builder.call(function, args)
+
+
+def stack_memory(builder, kind: ir.Type, count: int = 1):
+    """Emit memory of a function, the same each time that it comes by: a pointer to so many of a type."""
+    with builder.goto_entry_block():
+        return builder.alloca(kind, size=ir.IntType(64)(count))
 
 
 def llvm_suffix(kind: types.Type) -> str:
@@ -166,6 +137,18 @@ def lanes(where, *others):
 def lanes_of_line(where, target):
     """Vec type of elements of `where`, as many as a cache line holds elements of `target`."""
     return Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
+
+
+def literal(item: Any) -> Any:
+    """Return a constant; a caller to which it is a value of run time is emitted for each literal instead."""
+    if isinstance(item, types.Type):
+        raise UntraceableError("a value is known at run time only")
+    return item
+
+
+def unrolled(count: int) -> tuple[int, ...]:
+    """Return the numbers below one: a loop over them is unrolled, where one over a range is a loop at run time."""
+    return tuple(range(count))
 
 
 # as compiled code calls them

@@ -7,7 +7,7 @@ are counted by sign and magnitude: then bits next to each other in value are ali
 from __future__ import annotations
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.bitrounding import of_width
 from fastq.kernels.args import BitPairOperands
 from fastq.kernels.body import BODIES, Body, rebase
@@ -55,7 +55,7 @@ def _pair_at(first, second, i, vec):
 def _carried(sums, vectors):
     """Add sixteen vectors to sums of weights 1, 2, 4 and 8, bit by bit; return these and the carry of weight 16."""
     sums = list(sums)
-    for level in range(LEVELS):
+    for level in v.unrolled(LEVELS):
         carries = []
         for a, b in zip(vectors[::2], vectors[1::2], strict=True):
             either = sums[level] ^ a
@@ -84,7 +84,7 @@ def _nothing(vec):
     return ((zero,) * LEVELS,) * STREAMS, zero
 
 
-@njit
+@traced
 def _add_carry(room, carry, vec, width):
     """Add the bits of a carry to counts of their positions, lane by lane."""
     one = v.constant(1, carry)
@@ -93,7 +93,7 @@ def _add_carry(room, carry, vec, width):
         v.store(room, at, v.load(room, at, vec) + ((carry >> v.constant(position, carry)) & one))
 
 
-@njit
+@traced
 def _count_bits(counts, words, n, width, weight):
     """Add the bits of n words, times a weight, to the counts of their positions."""
     for k in range(n):
@@ -101,7 +101,7 @@ def _count_bits(counts, words, n, width, weight):
             counts[position] += weight * ((words[k] >> position) & 1)
 
 
-@njit
+@traced
 def _finish(counts, stream, sums, words, room, vec, width):
     """Add what was counted in a stream."""
     counts = v.advance(counts, stream * width)
@@ -117,7 +117,7 @@ def _finish(counts, stream, sums, words, room, vec, width):
             counts[position] += TOGETHER * room[position * n + lane]
 
 
-@njit
+@traced
 def _count_blocks(first, second, counts, blocks, vec):
     """Count the pairs of `blocks` blocks of sixteen vectors."""
     n = v.count(vec)
@@ -139,7 +139,7 @@ def _count_blocks(first, second, counts, blocks, vec):
         counts[STREAMS * width] += words[lane]
 
 
-@njit
+@traced
 def count_pairs(spec, operands, args, units):
     """Count pairs start..stop; src and approximation hold those from `origin` on."""
     operands = rebase(operands, args, units)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, njit, traced
+from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
 from fastq.kernels.args import AT_A_TIME, SUM_LANES, TOTALS, ErrorOperands
@@ -153,7 +153,7 @@ def _count(counts, mask):
     return v.select(mask, counts + v.constant(1, counts), counts)
 
 
-@njit
+@traced
 def _add(spec, total, x, code, parameters, args, where):
     scale, zero_point = parameters
     s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
@@ -180,7 +180,7 @@ def _lanes(spec, scale):
     return v.Vec(computes_in(spec, scale), AT_A_TIME)
 
 
-@njit
+@traced
 def _add_vecs(spec, operands, args, parameters, i, end, total):
     """Add the errors of whole Vecs from i on, up to `end`; return the total and where the rest begins."""
     src = v.advance(operands.src, i)
@@ -198,7 +198,7 @@ def _add_vecs(spec, operands, args, parameters, i, end, total):
     return total, i + k
 
 
-@njit
+@traced
 def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
     """Add the errors of runs from i on, with parameters from p on, to `limit`; see `Body`.
 
@@ -221,19 +221,19 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
     return many, i, geometry.row_end_of(args, i, left), status_of(_has_nan(total), False)
 
 
-@njit
+@traced
 def _sums_of(operands, args, i):
     """Return where the sums of the chunk of element i are."""
     return v.advance(operands.errors, i // args.chunk * TOTALS * SUM_LANES)
 
 
-@njit
+@traced
 def _has_nan(total):
     """Return whether a value was NaN: a sum of squares is, then."""
     return v.any_lane(v.is_nan(total.x2))
 
 
-@njit
+@traced
 def add_errors(spec, operands, args, parameters, i, end):
     """Add the errors of elements i..end to the sums of their chunk.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.args import BATCHED_REGISTERS, ElementOperands, NoisyOperands
@@ -47,7 +47,7 @@ def _prepared_result(spec, operands, i, x, s):
 _stream_lines = stream_by_lines(_convert_lanes)
 
 
-@njit
+@traced
 def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
     """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report.
 
@@ -71,7 +71,7 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
     return nan
 
 
-@njit
+@traced
 def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
     src = operands.src
@@ -123,7 +123,7 @@ FIELD = v.REGISTER_BITS // 32  # numbers of 32 bits, or twice as many as there a
 PREPARED = 6 * FIELD
 
 
-@njit
+@traced
 def prepare_lanes(spec, scales, zero_points, args, memory, n):
     """Write the prepared scales of n lanes to memory; return False if one is infinite or needs a division."""
     # tables need no division for infinity either
@@ -166,7 +166,7 @@ def _batch_size(spec, operands):
     )
 
 
-@njit
+@traced
 def _convert_batch(spec, operands, args, p, i, row_end, limit):
     """Convert consecutive runs from index p on; stop before a group in which a run needs a division.
 
@@ -196,7 +196,7 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
     return done, i, geometry.row_end_of(args, i, left), status
 
 
-@njit
+@traced
 def _convert_two(context, i, end, vec):
     """Convert a run of one register, or two, which may overlap; return which lanes have a NaN to report."""
     dst = context[1].dst
@@ -210,7 +210,7 @@ def _convert_two(context, i, end, vec):
     return nans
 
 
-@njit
+@traced
 def _convert_more(context, i, end, vec):
     """Convert a run of some registers, the last of which may overlap; return which lanes have a NaN to report."""
     dst = context[1].dst
@@ -232,7 +232,7 @@ def _run_by_run(convert):
     overwrites its own part.
     """
 
-    @njit
+    @traced
     def convert_runs(spec, operands, args, p, i, left, runs, memory):
         vec = register_lanes(operands)
         ahead = _ahead_of_runs(spec, operands, args.block)
@@ -292,7 +292,7 @@ def _ahead_of_runs(spec, operands, size):
     return size * batch_size(spec, operands) if spec.range_scheme else prefetch_distance(operands.src)
 
 
-@njit
+@traced
 def _prepare_given(spec, operands, args, p, i, left, runs, memory):
     n = batch_size(spec, operands)
     many = compute_lanes(spec, operands.scale, 1)
@@ -316,7 +316,7 @@ def in_lanes(value, like):
     return value if v.lane_count(value) == v.lane_count(like) else v.full_like(value, like)
 
 
-@njit
+@traced
 def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
     scale = operands.scale
@@ -347,7 +347,7 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
 # --- range and values in one pass -------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def _by_range(spec, operands, args, p, i, end):
     """Convert i..end by parameters from their own range, which are stored with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.args import LEAST_EXPONENT, HistogramOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.body.min_max import min_max
@@ -23,7 +23,7 @@ PIECE = 1 << 12
 INDICES = 64
 
 
-@njit
+@traced
 def count_run(spec, operands, args, p, i, end):
     """Count the elements i..end, which have histogram p, and merge their range."""
     status = 0
@@ -34,7 +34,7 @@ def count_run(spec, operands, args, p, i, end):
     return status
 
 
-@njit
+@traced
 def _count_piece(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     lo, hi = _as_double(lo), _as_double(hi)
@@ -61,7 +61,7 @@ def _count_piece(spec, operands, args, p, i, end):
     return 0
 
 
-@njit
+@traced
 def _nan_in(src, i, end):
     """Count the NaN of src[i:end], which were counted as 0.0."""
     count = 0
@@ -72,13 +72,13 @@ def _nan_in(src, i, end):
     return count
 
 
-@njit
+@traced
 def _as_double(x):
     """Convert an extreme; -0.0 becomes 0.0: which of them was found depends on the order."""
     return v.convert(x, types.float64) + 0.0
 
 
-@njit
+@traced
 def _with_zero(lo, hi, nan):
     return (min(lo, 0.0), max(hi, 0.0)) if nan else (lo, hi)
 
@@ -86,25 +86,25 @@ def _with_zero(lo, hi, nan):
 # --- widths -----------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def _exponent_of(x):
     """Return e of 2**e <= x < 2**(e + 1), for a normal number that is not negative."""
     return (v.bitcast(x, types.int64) >> 52) - 1023
 
 
-@njit
+@traced
 def exponent(lo, hi, bins):
     """Return e of the bins of a range."""
     magnitude = max(-lo, hi, 0.0)  # a subnormal one has the least exponent anyway
     return max(_exponent_of(magnitude) + 1 - _exponent_of(bins), LEAST_EXPONENT)
 
 
-@njit
+@traced
 def _power_of_two(e):
     return v.bitcast((e + 1023) << 52, types.float64)
 
 
-@njit
+@traced
 def _widen(counts, first, bins, partials, steps):
     """Make bins 2**steps times as wide, no more than to one bin a side."""
     for k in range(partials):
@@ -113,7 +113,7 @@ def _widen(counts, first, bins, partials, steps):
         _add_neighbours(counts, zero - 1, -1, bins, steps)
 
 
-@njit
+@traced
 def _add_neighbours(counts, first, step, bins, steps):
     for j in range(bins):
         total = counts[first] * 0
@@ -150,7 +150,7 @@ def _count(operands, i, end, first, width, partials, exponent):
         _count_narrow(operands, i, end, first, width, partials, exponent)
 
 
-@njit
+@traced
 def _count_narrow(operands, i, end, first, width, partials, exponent):
     if abs(exponent) < 127:
         _count_in(types.float32, operands, i, end, first, width, partials, exponent)
@@ -158,7 +158,7 @@ def _count_narrow(operands, i, end, first, width, partials, exponent):
         _count_in(types.float64, operands, i, end, first, width, partials, exponent)
 
 
-@njit
+@traced
 def _count_in(compute, operands, i, end, first, width, partials, exponent):
     """Raise counts, `first` being that of 0.0; neighbouring elements have partial histograms of their own, if any."""
     src = operands.src

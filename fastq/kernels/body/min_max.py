@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, njit, traced
+from fastq.engine.jit import TARGET, traced
 from fastq.kernels.args import MinMaxOperands, PartialOperands
 from fastq.kernels.body import BODIES, Body, Reduction, add_to_state, finish_state, load_state
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
@@ -37,7 +37,7 @@ def nan_in_halves(x):
     return v.either_nan(v.lower(x), v.upper(x)) if v.is_float(x) else False
 
 
-@njit
+@traced
 def min_max(src, i, end):
     """Reduce src[i:end], one element or more, to its minimum and maximum without NaN, and whether there was a NaN."""
     wide = loaded_lanes(FOUR_CHAINS, src)
@@ -61,7 +61,7 @@ def min_max(src, i, end):
     return lo, hi, nan
 
 
-@njit
+@traced
 def _min_max(src, i, end, vec):
     n = v.count(vec)
     last = end - n
@@ -79,7 +79,7 @@ def _min_max(src, i, end, vec):
         i = min(i + n, last)
 
 
-@njit
+@traced
 def min_max_of_run(src, i, end, vec):
     """Reduce src[i:end] as `min_max` does; what does not fill a register is read as the end of one that begins before.
 
@@ -96,7 +96,7 @@ def min_max_of_run(src, i, end, vec):
 # --- as a body --------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def _of_run(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     store_min_max(operands, p, v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p]), nan)
@@ -110,7 +110,7 @@ LONGEST = 32
 LONGEST_BYTES = 63
 
 
-@njit
+@traced
 def merge_short_runs(spec, operands, args, p, i, row_end, limit):
     """Merge runs into their results, see `Body`."""
     size = args.block
@@ -144,7 +144,7 @@ def longest(src):
     return LONGEST_BYTES if src.dtype.bitwidth == 8 else LONGEST
 
 
-@njit
+@traced
 def _merge_square(spec, operands, p, i, size, vec, memory):
     """Merge as many runs from i on as `vec` has lanes into the results from p on."""
     n = v.count(vec)

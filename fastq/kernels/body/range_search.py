@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels import formulas
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
 from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
@@ -32,7 +32,7 @@ LARGEST = {types.float32: 2.0**128 - 2.0**104, types.float64: 1.7976931348623157
 LANES = v.REGISTER_BITS // 32  # candidates of a group at most
 
 
-@njit
+@traced
 def search_range(spec, operands, args, p, i, end):
     """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first."""
     lo = operands.lo[p]
@@ -50,7 +50,7 @@ def search_range(spec, operands, args, p, i, end):
     return 0
 
 
-@njit
+@traced
 def _least(spec, operands, args, tried, i, end):
     """Return the number of the candidate with the least error of the elements i..end."""
     group = _first_group(spec, operands, args, tried)
@@ -71,7 +71,7 @@ def _least(spec, operands, args, tried, i, end):
     return chosen
 
 
-@njit
+@traced
 def _errors_below(spec, operands, args, group, i, end, least):
     """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
     errors = _no_errors(spec, operands)
@@ -84,7 +84,7 @@ def _errors_below(spec, operands, args, group, i, end, least):
     return v.minimum(known, v.full_like(MOST_ERROR, known))  # of NaN that, in this order
 
 
-@njit
+@traced
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
     tried = _Tried(operands.lo[p], operands.hi[p], 0, _found(spec, operands, args, p))
@@ -110,7 +110,7 @@ def add_candidates(spec, operands, args, p, i, end):
     return 0
 
 
-@njit
+@traced
 def _found(spec, operands, args, p):
     """Return the share of range p that the candidates are around, 0 where they are shares themselves."""
     share = v.constant(0, operands.lo[p])
@@ -119,7 +119,7 @@ def _found(spec, operands, args, p):
     return share
 
 
-@njit
+@traced
 def _end_of_piece(args, i, end):
     """Return where the piece from i on ends: at the latest where the weights repeat."""
     end = min(i + PIECE, end)
@@ -150,7 +150,7 @@ class _Group(NamedTuple):
     bound: Any  # what the errors are at least: that of either end of the range, which is an element
 
 
-@njit
+@traced
 def _lanes(spec, operands):
     return v.count(compute_lanes(spec, operands.scale, 1))
 
@@ -161,7 +161,7 @@ def _no_errors(spec, operands):
     return v.full(0.0, v.lanes_like(lanes, v.pointer(0, types.float64)))
 
 
-@njit
+@traced
 def _first_group(spec, operands, args, tried):
     """Compute the parameters of the first candidates of a range, of which one is the whole range, or what was found."""
     lo, hi = tried.lo, tried.hi
@@ -172,7 +172,7 @@ def _first_group(spec, operands, args, tried):
     return _group(spec, args, scale, zero_point, unit, _no_errors(spec, operands))
 
 
-@njit
+@traced
 def _next_group(spec, operands, args, tried, unit, first):
     """Compute the parameters of the candidates from `first` on, and what their errors are at least.
 
@@ -287,7 +287,7 @@ class _Piece(NamedTuple):
     whole: Any  # how many of them are visited `lanes_each` at a time
 
 
-@njit
+@traced
 def _add_errors(spec, operands, args, group, i, end, errors):
     """Add the errors of the elements i..end, a piece, under each candidate of a group."""
     if not group.ready:
@@ -326,7 +326,7 @@ def _values(spec, operands, i):
     return v.advance(operands.src, i)  # LLVM would call memcpy, which takes as long as a block of 32
 
 
-@njit
+@traced
 def _fill(spec, operands, piece, i, unit):
     """Convert the elements from i on, as many as a piece has."""
     lanes = compute_lanes(spec, operands.scale, 1)
@@ -347,14 +347,14 @@ def _convert(spec, operands, piece, i, k, unit, kind):
     v.store(piece.in_units, k, x * unit)
 
 
-@njit
+@traced
 def _weights(args, i):
     """Return the weights of elements, how far one is from the next, and the place of the one of element i."""
     weights = v.pointer(args.weights, types.float32)
     return (weights, 1, i % args.period) if args.period > 0 else (weights, 0, 0)
 
 
-@njit
+@traced
 def _short_sums(spec, piece, group):
     """Sum errors in float32: two sums, so that no one waits for the one before."""
     first = second = v.full_like(v.constant(0, group.unit), group.prepared.scale)
@@ -383,7 +383,7 @@ def _in_first_lanes(spec, x):
     return v.select((number & v.constant(spec.lanes_each - 1, number)) == v.constant(0, number), x, v.constant(0, x))
 
 
-@njit
+@traced
 def _add_errors_by_division(spec, operands, args, group, i, end, errors):
     like = v.pointer(0, formulas.compute_type(spec, operands.scale))
     weights, step, first = _weights(args, i)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels import load_store
 from fastq.kernels.args import CopyOperands
 from fastq.kernels.bitpack import Bits
@@ -15,7 +15,7 @@ from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.streaming import stream_by_lines
 
 
-@njit
+@traced
 def repack(spec, operands, args, units):
     """Copy rows start..stop of `args.length` elements, each of which begins on a whole byte.
 
@@ -35,7 +35,7 @@ def repack(spec, operands, args, units):
     return _status_of(spec, found)
 
 
-@njit
+@traced
 def repack_elements(spec, operands, args, units):
     """Copy elements start..stop, which begin on a whole byte; src and dst hold those from `origin` on."""
     operands = rebase(operands, args, units)
@@ -89,7 +89,7 @@ def _codes_at(context, i, kind):
     return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
 
 
-@njit
+@traced
 def _prefetched_codes_at(context, i, vec):
     ahead = load_store.prefetch_ahead() * 4  # only here: in cache the loop has no room for it
     load_store.prefetch_lanes(context[1], i + ahead, vec)
@@ -111,7 +111,7 @@ def _whole_bytes(src):
     return v.Vec(src.dtype, 8)
 
 
-@njit
+@traced
 def _repack_row(spec, src, dst, size, streaming):
     vec = _widest(spec, src, dst)
     context = (spec, src, dst)
@@ -132,7 +132,7 @@ def _repack_row(spec, src, dst, size, streaming):
     return found
 
 
-@njit
+@traced
 def _repack_lanes(context, k, size, vec):
     """Copy the elements of whole Vecs from k on; return where the rest begins, and whether one was reported."""
     n = v.count(vec)
@@ -157,7 +157,7 @@ _ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stay
 _STACK = _ROOM + v.LINE
 
 
-@njit
+@traced
 def _repack_together(spec, operands, length, row, stop):
     """Copy several short rows at a time, through buffers in which each row is padded to whole groups of codes.
 
@@ -187,7 +187,7 @@ def _repack_together(spec, operands, length, row, stop):
     return row, found
 
 
-@njit
+@traced
 def _move_rows(source, source_step, target, target_step, rows):
     """Copy rows to a stride in bytes, with zeros after each row up to the start of the next one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.args import RequantizeOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
@@ -14,7 +14,7 @@ from fastq.kernels.spec import status_of
 from fastq.kernels.traversal.streaming import stream_by_lines, streams_row
 
 
-@njit
+@traced
 def channels(spec, operands, args, units):
     """Write the words of channels start..stop; report a multiplier that is too large."""
     zero_point = operands.zero_point[0]
@@ -53,14 +53,14 @@ def _visiting(words):
 
     stream_lines = stream_by_lines(piece)
 
-    @njit
+    @traced
     def visit_whole(context, i, end, kind):
         while i + v.count(kind) <= end:
             v.store(context[1].dst, i, piece(context, i, kind)[0])
             i += v.count(kind)
         return i
 
-    @njit
+    @traced
     def visit(spec, operands, p, bounds, i, end, streaming):
         src = operands.src
         dst = operands.dst

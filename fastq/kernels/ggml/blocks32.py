@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.gguf import BLOCK
 from fastq.kernels.ggml.fields import store_block
 from fastq.kernels.ggml.spec import GROUP, half, is_special, values_from
@@ -29,7 +29,7 @@ _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 # --- quantize ---------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def quantize_blocks(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
     src = v.advance(operands.src, -units.origin * BLOCK)
@@ -64,7 +64,7 @@ def quantize_blocks(spec, operands, args, units):
     return HAS_INFINITE_RANGE * refused
 
 
-@njit
+@traced
 def _quantize_group(spec, src, dst):
     """Sixteen blocks: their parameters are computed side by side, and one division serves for all."""
     scales = v.scratch(GROUP, types.uint16)
@@ -115,12 +115,12 @@ def scaled_extent(spec, src, s):
     return v.maximum(s.high, low) - low, low
 
 
-@njit
+@traced
 def _with_signs(spec, src, extreme, doubtful):
     return _with_first_signs(spec, src, extreme) if doubtful else extreme
 
 
-@njit
+@traced
 def _with_first_signs(spec, src, extreme):
     """Give each extreme of a group the sign that it has where it comes first in its block."""
     memory = v.scratch(GROUP, types.float32)

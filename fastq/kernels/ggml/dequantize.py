@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import TARGET, njit, traced
+from fastq.engine.jit import TARGET, traced
 from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, BinaryFormat, CodebookFormat, FloatFormat, GridFormat
 from fastq.kernels.ggml.fields import LANES, least_bits, mins_of, scales_of, unit_bits, units_of, with_all_codes
@@ -22,7 +22,7 @@ _ROOM = _STAGED * 4 + 2 * v.LINE  # bytes of as many, as they are staged
 _AHEAD = 16  # blocks of 32 values, or cache lines of larger ones, that are prefetched
 
 
-@njit
+@traced
 def dequantize_groups(spec, operands, args, units):
     """Decode blocks start..stop; src and dst begin with block `origin`."""
     src = v.advance(operands.src, -units.origin * spec.nbytes)

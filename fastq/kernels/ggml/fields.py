@@ -16,7 +16,6 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic
 from fastq.formats.gguf import BlockFormat
 from fastq.formats.gguf_fields import Field
 from fastq.kernels.ggml.spec import GROUP
@@ -242,20 +241,16 @@ def with_all_codes(each: Any, prepared: Any = None) -> Any:
     ``prepared(builder, form, src)`` returns what emits other bytes than codes from number n on.
     """
 
-    @intrinsic
-    def call_each(typingctx, spec, src, context):
-        kinds = spec, types.intp, v.Vec(types.uint8, LANES), context
-
-        def emit(target, builder, sig, args):
-            of_codes = partial(emit_numbers, builder, spec.row, "codes", args[1], n=LANES)
-            emit_bytes = of_codes if prepared is None else prepared(builder, spec.row, args[1])
-            for n in range(0, spec.row.size, 2 * LANES):
-                both = [emit_bytes(first=k) for k in (n, n + LANES)]
-                for k, codes in zip((n, n + LANES), both, strict=True):
-                    target.call(each, kinds, (args[0], _I64(k), codes, args[2]))
-            return target.get_dummy_value()
-
-        return types.void(spec, src, context), emit
+    @v.instruction(lambda spec, src, context: types.void(spec, src, context))
+    def call_each(target, builder, sig, spec, src, context):
+        form = sig.args[0].row
+        kinds = sig.args[0], types.intp, v.Vec(types.uint8, LANES), sig.args[2]
+        of_codes = partial(emit_numbers, builder, form, "codes", src, n=LANES)
+        emit_bytes = of_codes if prepared is None else prepared(builder, form, src)
+        for n in range(0, form.size, 2 * LANES):
+            both = [emit_bytes(first=k) for k in (n, n + LANES)]
+            for k, codes in zip((n, n + LANES), both, strict=True):
+                target.call(each, kinds, (spec, _I64(k), codes, context))
 
     return call_each
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils
 
 from fastq.engine import simd as v
 from fastq.engine.simd.vector import call_llvm
@@ -28,7 +27,7 @@ def points_of(builder, form: GridFormat, src) -> Callable[..., Any]:
 
 def _on_the_stack(builder, value, element: ir.IntType):
     """Store lanes: to load them one by one is faster than to take them out of a register."""
-    where = cgutils.alloca_once(builder, value.type)
+    where = v.stack_memory(builder, value.type)
     where.align = v.LINE
     builder.store(value, where).align = v.LINE
     return builder.bitcast(where, element.as_pointer())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.gguf import SUPER
 from fastq.kernels.ggml.fields import keep_stored
 from fastq.kernels.ggml.search import (
@@ -36,7 +36,7 @@ _U16 = v.Vec(types.uint16, LANES)
 # --- with a smallest value --------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def ranged_super(spec, group, numbers):
     """Write the numbers of super-blocks whose sub-blocks have a scale and a smallest value."""
     part = spec.sub * LANES
@@ -82,7 +82,7 @@ def of_subs(count):
     return tuple([v.scratch(SUBS, types.float32) for _ in range(count)])
 
 
-@njit
+@traced
 def _store_ranged_codes(spec, group, numbers, fit, start, stop):
     """Write the codes of a sub-block by the parameters as they are stored, by those of its fit where the scale is 0."""
     no_step = fit.scale == v.full(0.0, F32)
@@ -102,7 +102,7 @@ def shared(spec, parameters, sums, codes):
     return (_fitted_positive if spec.weighted else _over_largest)(spec, parameters, sums, codes)
 
 
-@njit
+@traced
 def _fitted_positive(spec, parameters, sums, codes):
     count = SUPER // spec.sub
     room = floats(SUBS)
@@ -113,7 +113,7 @@ def _fitted_positive(spec, parameters, sums, codes):
     return unit
 
 
-@njit
+@traced
 def _over_largest(spec, parameters, sums, codes):
     count = SUPER // spec.sub
     zero = v.full(0.0, F32)
@@ -149,7 +149,7 @@ def scale_at(spec, codes, j):
     return signed(v.load(codes, j * LANES, U8), spec.row.scale_zero)
 
 
-@njit
+@traced
 def signed_super(spec, group, numbers):
     """Write the numbers of super-blocks of signed codes."""
     w, room, (scales, sums, inverses, zeros) = floats(PART), floats(PART), of_subs(4)
@@ -183,7 +183,7 @@ def signed_super(spec, group, numbers):
         clear(numbers, size < v.constant(TINY, size))
 
 
-@njit
+@traced
 def _store_signed_codes(spec, group, numbers, fit, start, stop):
     """Write the codes of a sub-block by the scale as it is stored, by that of its fit where it is 0."""
     steps = spec.steps
@@ -202,7 +202,7 @@ def _store_signed_codes(spec, group, numbers, fit, start, stop):
         v.store(numbers.codes, i, v.convert(code, types.uint8))
 
 
-@njit
+@traced
 def clear(numbers, mask):
     """Write zeros to all numbers of blocks of Q6_K."""
     if v.any_lane(mask):
@@ -220,7 +220,7 @@ def shared_signed(spec, scales, sums, codes):
     return (_fitted_signed if is_fitted else _signed_over_largest)(spec, scales, sums, codes)
 
 
-@njit
+@traced
 def _fitted_signed(spec, scales, sums, codes):
     fit = fit_signed(scales, sums, floats(SUBS), 16, spec.scale_steps)
     for j in range(0, SUBS, LANES):
@@ -228,7 +228,7 @@ def _fitted_signed(spec, scales, sums, codes):
     return fit.scale, v.full(1.0, F32)
 
 
-@njit
+@traced
 def _signed_over_largest(spec, scales, sums, codes):
     steps = spec.scale_steps
     zero = v.full(0.0, F32)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.gguf import DOUBLED, CodebookFormat, FloatFormat
 from fastq.kernels.ggml.dequantize import number_of
 from fastq.kernels.ggml.k_quants import scale_at, store_scale
@@ -48,7 +48,7 @@ def lessen(spec, group, numbers):
         _lessen(spec, group, numbers)
 
 
-@njit
+@traced
 def _lessen(spec, group, numbers):
     for j in range(spec.size // spec.sub):
         start = j * spec.sub * LANES
@@ -109,7 +109,7 @@ def weight_at(spec, part, i):
     return v.load(part.w, i, F32) if spec.weighted else v.full(1.0, F32)
 
 
-@njit
+@traced
 def _own_error(spec, part, codes, step, low):
     """Error of the codes that are stored."""
     error = v.full(0.0, F32)
@@ -119,7 +119,7 @@ def _own_error(spec, part, codes, step, low):
     return error
 
 
-@njit
+@traced
 def _store(spec, part, numbers, j, better, scale, low):
     """Write parameters of the lanes of a mask, and the codes of the nearest numbers."""
     store_parameters(spec, numbers, j, better, scale, low)
@@ -178,7 +178,7 @@ def nearest_code(spec, x, step, low, inverse):
 # --- the search -------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def better_of(spec, part, tried, found):
     """Return error and parameters of those that are tried where their error is less, else of those that were found."""
     scale, low = tried
@@ -212,13 +212,13 @@ def base_of(spec, part, scale):
     return size if getattr(spec.row, "extent", "") == "magnitude" else largest
 
 
-@njit
+@traced
 def _number(first, delta, k):
     zero = v.full(0.0, F32)
     return v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
 
 
-@njit
+@traced
 def _try_scales(spec, part, base, first, delta, last, found):
     for k in range(last + 1):
         number = _number(first, delta, k)
@@ -248,7 +248,7 @@ def rounded(spec, x):
     return from_half(spec, half(spec, x))
 
 
-@njit
+@traced
 def _try_ends(spec, part, first, delta, last, found):
     """Try ranges whose ends move by numbers of steps, each for itself."""
     low, high = extremes(part.x, spec.sub)
@@ -262,7 +262,7 @@ def _try_ends(spec, part, first, delta, last, found):
     return found
 
 
-@njit
+@traced
 def _least_squares(spec, part, scale, low):
     """Return the parameters, as they are stored, for which the codes that these choose have the least error."""
     step = step_from(spec, part, scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, FloatFormat, GridFormat, SuperFormat, TernaryFormat
 from fastq.kernels.ggml.blocks32 import codes_of, parameters
 from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
@@ -57,7 +57,7 @@ def quantize_group(spec, group, numbers):
 # --- one sub-block ----------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def _ranged(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
@@ -69,7 +69,7 @@ def _ranged(spec, group, numbers):
     v.store(numbers.min, 0, half(spec, -fit.negated_minimum))
 
 
-@njit
+@traced
 def _signed(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
@@ -80,7 +80,7 @@ def _signed(spec, group, numbers):
     v.store(numbers.d, 0, half(spec, fit.scale))
 
 
-@njit
+@traced
 def _scaled(spec, group, numbers):
     """Blocks whose scale is a part of their range or of their largest magnitude."""
     p = parameters(spec, *extent_of(spec, group.x))
@@ -102,7 +102,7 @@ def extent_of(spec, x):
     return v.absolute(largest) if spec.row.extent == "magnitude" else largest, zero
 
 
-@njit
+@traced
 def first_of_largest(x, size):
     """Return the first value of a magnitude in each block, also of zeros."""
     largest = v.load(x, (BLOCK - 1) * LANES, F32)
@@ -115,7 +115,7 @@ def first_of_largest(x, size):
 # --- codebooks --------------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def _codebook(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     scales = v.scratch(SUBS, types.float32)
@@ -141,7 +141,7 @@ def codebook_inverses(spec, scales, numbers):
     return scale
 
 
-@njit
+@traced
 def _inverses_of_eight(spec, scales, numbers):
     zero = v.full(0.0, F32)
     largest, _ = first_largest(scales, 8)
@@ -162,7 +162,7 @@ def inverse_of(scale):
     return v.select(scale == zero, zero, v.constant(1, zero) / scale)
 
 
-@njit
+@traced
 def largest_magnitude(x, count):
     """Largest magnitude of each block."""
     largest = v.full(0.0, F32)
@@ -174,7 +174,7 @@ def largest_magnitude(x, count):
 # --- binary and ternary -----------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def binary(spec, group, numbers):
     """Write the numbers of blocks of signs."""
     total = zero = v.full(0.0, F32)
@@ -186,7 +186,7 @@ def binary(spec, group, numbers):
     v.store(numbers.d, 0, half(spec, total / v.constant(spec.size, total)))
 
 
-@njit
+@traced
 def ternary(spec, group, numbers):
     """Write the numbers of ternary blocks."""
     d = largest_magnitude(group.x, spec.size)
@@ -206,7 +206,7 @@ def ternary(spec, group, numbers):
 # --- floating point ---------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def floats(spec, group, numbers):
     """Write the numbers of floating-point blocks, whose scales are always finite."""
     part = spec.sub * LANES

@@ -15,7 +15,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.gguf_grids import Grid
 from fastq.kernels.codebooks import constant_array, permuted
 from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, chosen_of, nearest
@@ -84,7 +84,7 @@ def room_for_part():
     return Part(*floats, *points)
 
 
-@njit
+@traced
 def quantize_points(spec, group, numbers):
     """Write the numbers of blocks."""
     scales = v.scratch(SUBS, types.float32)
@@ -119,7 +119,7 @@ def _level(multiple, most):
     return v.minimum(v.maximum(level, v.constant(0, level)), v.constant(most, level))
 
 
-@njit
+@traced
 def _magnitudes(spec, x, part, signs):
     """Write magnitudes, products with weights, roots of weights and signs; return the largest magnitude.
 
@@ -172,7 +172,7 @@ def _is_odd(spec, minus):
     return (minus & v.constant(1, minus)) == v.constant(1, minus)
 
 
-@njit
+@traced
 def _turn_signs(spec, is_zero, turned, signs):
     """Write the signs of sub-blocks of a negative scale, and of zeros."""
     for k in range(spec.sub // 8):
@@ -181,7 +181,7 @@ def _turn_signs(spec, is_zero, turned, signs):
         v.store(signs, k * LANES, v.convert(v.select(is_zero, v.full(0, I32), other), types.uint8))
 
 
-@njit
+@traced
 def _store_codes(spec, part, is_zero, codes):
     for k in range(0, spec.sub // spec.width * LANES, LANES):
         point = v.load(part.chosen, k, I32)
@@ -189,7 +189,7 @@ def _store_codes(spec, part, is_zero, codes):
         v.store(codes, k, v.convert(v.select(is_zero, v.full(0, I32), code), spec.code))
 
 
-@njit
+@traced
 def _fit_points(spec, part, largest):
     """Write the points of sub-blocks, and return their scales."""
     zero = v.full(0.0, F32)
@@ -227,7 +227,7 @@ def _fit_points(spec, part, largest):
     return scale
 
 
-@njit
+@traced
 def _point_sums(spec, part, points):
     """Return the weighted sums of products of values and points, and of squares of points."""
     width = spec.width
@@ -244,7 +244,7 @@ def _point_sums(spec, part, points):
     return sum_xq, sum_q2
 
 
-@njit
+@traced
 def _take_points(spec, part, inverse, step):
     """Write the points that values are nearest to, of neighbours of where they are in units of a scale."""
     width = spec.width
@@ -270,7 +270,7 @@ def _take_points(spec, part, inverse, step):
             part.tried[k * LANES + lane] = point
 
 
-@njit
+@traced
 def _nearest_point(spec, points, start, stop, own):
     """Return the first of the points start..stop of the least weighted error of one block.
 

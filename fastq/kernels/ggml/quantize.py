@@ -9,7 +9,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.ggml.fields import BlockNumbers, pack
 from fastq.kernels.ggml.least_error import lessen
 from fastq.kernels.ggml.numbers import quantize_group
@@ -27,7 +27,7 @@ _INFINITY = 0x7F800000  # bits of a float32
 _TOO_LARGE = 0x51800000  # those of 2.0**36: sums of a search would overflow
 
 
-@njit
+@traced
 def quantize_groups(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports blocks without finite parameters."""
     src = v.advance(operands.src, -units.origin * spec.size)
@@ -83,7 +83,7 @@ def limit(spec):
     return _TOO_LARGE if spec.row.searches(spec.weighted) else _INFINITY
 
 
-@njit
+@traced
 def load_group(spec, src, offsets, x):
     """Transpose the values of sixteen blocks; return the largest bits of their magnitudes."""
     worst = v.full(0, I32)
@@ -113,7 +113,7 @@ def load_importance(spec, operands, args, p, blocks, context):
     return _load_importance(spec, operands, args, p, blocks, context) if spec.weighted else -1
 
 
-@njit
+@traced
 def _load_importance(spec, operands, args, p, blocks, context):
     row, src, offsets, importance, means = context
     for k in range(LANES):
@@ -134,7 +134,7 @@ def _load_importance(spec, operands, args, p, blocks, context):
     return row
 
 
-@njit
+@traced
 def mean_square(spec, src, blocks):
     """Mean square of a row, its sum taken in order."""
     total = v.convert(0, types.float32)
@@ -147,7 +147,7 @@ def mean_square(spec, src, blocks):
     return total / v.convert(blocks * spec.size, types.float32)
 
 
-@njit
+@traced
 def store_rows(rows, count, results):
     """Transpose rows of bytes to `count` bytes per block, the last ones first: excess bytes are overwritten."""
     chunks = (count + LANES - 1) // LANES
@@ -158,7 +158,7 @@ def store_rows(rows, count, results):
             v.store(results, k * count + i, v.load(rows, (i + k) * LANES, U8))
 
 
-@njit
+@traced
 def copy(src, dst, count):
     """Copy bytes."""
     i = 0

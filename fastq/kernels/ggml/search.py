@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.engine.simd.vector import llvm_type
 from fastq.formats.gguf import CODEBOOK, SUPER
 from fastq.kernels.ggml.spec import GROUP
@@ -34,14 +34,14 @@ _MAGIC = 12582912.0  # 1.5 * 2**23: the sum's last bits are the nearest integer
 _MOST_EXACT = 4194303.0  # beyond this the bits of that sum are those of another integer
 
 
-@njit
+@traced
 def nearest(x):
     """Nearest integer, ties to even, from the bits of a sum as in C: of numbers beyond 2**22, some other."""
     word = v.bitcast(x + v.constant(_MAGIC, x), types.int32)
     return (word & v.constant(0x7FFFFF, word)) - v.constant(0x400000, word)
 
 
-@njit
+@traced
 def nearest_within(x, low, high, wild):
     """Nearest integer from low to high, as floats; `wild` if the result of `nearest` beyond its range may be needed."""
     if wild:
@@ -49,7 +49,7 @@ def nearest_within(x, low, high, wild):
     return v.minimum(v.maximum(v.rint(x), low), high)
 
 
-@njit
+@traced
 def extremes(x, count):
     """Return the first of the smallest values of each block, and the largest."""
     low = high = v.load(x, 0, F32)
@@ -59,7 +59,7 @@ def extremes(x, count):
     return low, high
 
 
-@njit
+@traced
 def first_largest(x, count):
     """Return the first value of the largest magnitude of each block, with its sign, 0.0 of none."""
     largest = v.full(0.0, F32)
@@ -72,7 +72,7 @@ def first_largest(x, count):
     return largest, size
 
 
-@njit
+@traced
 def sum_of_squares(x, count):
     """Sum of squares of each block."""
     total = v.full(0.0, F32)
@@ -82,7 +82,7 @@ def sum_of_squares(x, count):
     return total
 
 
-@njit
+@traced
 def sum_of(x, count):
     """Sum of each block."""
     total = v.full(0.0, F32)
@@ -110,7 +110,7 @@ def chosen_of(mask, new, old):
     return tuple([v.select(mask, a, b) for a, b in zip(new, old, strict=True)])
 
 
-@njit
+@traced
 def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     """Fit scale and smallest value for codes 0..steps; `codes` is room for those of a candidate.
 
@@ -145,7 +145,7 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     return RangeFit(scale, -low, inverse, base, flat)
 
 
-@njit
+@traced
 def _weighted_sums(x, w, count):
     """Return the sums of weights, and of their products with values."""
     sum_w = v.load(w, 0, F32)
@@ -157,14 +157,14 @@ def _weighted_sums(x, w, count):
     return sum_w, sum_x
 
 
-@njit
+@traced
 def _is_wild(inverse, low, bottom, high, flat):
     """Return whether a position of a block that counts is beyond the numbers that `nearest` rounds correctly."""
     farthest = v.absolute(inverse) * v.maximum(v.absolute(high - low), v.absolute(bottom - low))
     return v.any_lane(~(flat | (farthest < v.constant(_MOST_EXACT, farthest))))
 
 
-@njit
+@traced
 def _first_error(x, w, count, steps, inverse, scale, low, wild, squared):
     """Error of the codes of the whole range."""
     zero = v.full(0.0, F32)
@@ -177,7 +177,7 @@ def _first_error(x, w, count, steps, inverse, scale, low, wild, squared):
     return error
 
 
-@njit
+@traced
 def _sums(x, w, codes, count, steps, inverse, low, wild):
     """Take codes, and their weighted sums: of codes, of their squares, and of their products with values."""
     zero = v.full(0.0, F32)
@@ -194,7 +194,7 @@ def _sums(x, w, codes, count, steps, inverse, low, wild):
     return sum_l, sum_l2, sum_xl
 
 
-@njit
+@traced
 def _error(x, w, codes, count, scale, low, squared):
     """Weighted error of the values of codes."""
     error = v.full(0.0, F32)
@@ -204,12 +204,12 @@ def _error(x, w, codes, count, scale, low, squared):
     return error
 
 
-@njit
+@traced
 def _miss(difference, squared):
     return difference * difference if squared else v.absolute(difference)
 
 
-@njit
+@traced
 def range_code(fit, value, steps):
     """Codes of a fit."""
     code = nearest(fit.inverse * (value - fit.base))
@@ -228,7 +228,7 @@ class SignedFit(NamedTuple):
     is_zero: Any
 
 
-@njit
+@traced
 def fit_signed(x, w, products, count, steps):
     """Fit a scale for codes -steps..steps - 1; `products` is room for those of weights and values."""
     zero = v.full(0.0, F32)
@@ -251,7 +251,7 @@ def fit_signed(x, w, products, count, steps):
     return SignedFit(v.select(is_zero, zero, scale), chosen, is_zero)
 
 
-@njit
+@traced
 def _signed_sums(x, w, products, count, steps, inverse):
     least, most = v.full(-steps, F32), v.full(steps - 1, F32)
     sum_xl = sum_l2 = v.full(0.0, F32)
@@ -262,7 +262,7 @@ def _signed_sums(x, w, products, count, steps, inverse):
     return sum_xl, sum_l2
 
 
-@njit
+@traced
 def signed_code(fit, value, steps):
     """Codes of a fit, from 0 on."""
     code = nearest(fit.inverse * value)
@@ -270,7 +270,7 @@ def signed_code(fit, value, steps):
     return v.select(fit.is_zero, v.constant(0, code), code)
 
 
-@njit
+@traced
 def fit_signed_in_turn(x, codes, count, steps):
     """Fit scales for codes -steps..steps - 1, changing one code after the other; `codes` are written from 0 on.
 
@@ -321,13 +321,13 @@ def fit_signed_in_turn(x, codes, count, steps):
     return v.select(is_zero | ~(sum_l2 > zero), zero, sum_xl / sum_l2)
 
 
-@njit
+@traced
 def load_two(x, i, count):
     """Load number i of two sub-blocks."""
     return v.join(v.load(x, i * LANES, F32), v.load(x, (count + i) * LANES, F32))
 
 
-@njit
+@traced
 def store_two(x, i, count, value):
     """Store number i of two sub-blocks."""
     v.store(x, i * LANES, v.lower(value))
@@ -337,7 +337,7 @@ def store_two(x, i, count, value):
 # --- a positive scale -------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def fit_positive(x, w, codes, count, steps):
     """Fit a scale for numbers that are not negative, and write their codes as floats: bytes, mostly 0..steps."""
     zero = v.full(0.0, F32)
@@ -381,7 +381,7 @@ def fit_positive(x, w, codes, count, steps):
     return v.select(is_zero | ~(sum_l2 > zero), zero, sum_xl / sum_l2)
 
 
-@njit
+@traced
 def _best_inverse(x, w, count, steps, largest):
     """Return the inverse of the scale of least error, the largest number having a code near the last one."""
     zero = v.full(0.0, F32)
@@ -432,7 +432,7 @@ codebook_number = _in_codebook("codebook_number", float(CODEBOOK[0]), _RISES, f"
 codebook_index = _in_codebook("codebook_index", 0.0, [1.0] * len(_RISES), f"Find the index of {_TO}")
 
 
-@njit
+@traced
 def fit_codebook(x, w, count):
     """Fit a scale for numbers of the codebook."""
     zero = v.full(0.0, F32)
@@ -450,7 +450,7 @@ def fit_codebook(x, w, count):
     return v.select(size < v.constant(TINY, size), zero, scale)
 
 
-@njit
+@traced
 def _codebook_sums(x, w, count, inverse):
     sum_xq = sum_q2 = v.full(0.0, F32)
     for i in range(count):

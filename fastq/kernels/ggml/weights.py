@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.formats.gguf import WEIGHTED_CANDIDATES, SuperFormat
 from fastq.kernels.ggml.search import F32, LANES, fit_range, sum_of_squares
 
@@ -30,7 +30,7 @@ def spread(spec, group):
     return total * v.constant(1.0 if row.bits == 2 else 2.0, total) / v.constant(row.size, total)
 
 
-@njit
+@traced
 def weigh(spec, group, first, count, mean, w):
     """Write the weights of values `first` to `first` + count."""
     x = v.advance(group.x, first * LANES)

@@ -8,7 +8,7 @@ from typing import Any
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.args import DRAWN_TOGETHER
 from fastq.kernels.operands import Units
 from fastq.kernels.stochastic_rounding import SLACK, draw
@@ -20,7 +20,7 @@ _ROOM = DRAWN_TOGETHER + 2 * v.LINE + SLACK  # and what precedes a line of the n
 def in_pieces(run: Callable[..., Any]):
     """Make what calls ``run(kernel, operands, args, units)`` for one piece after the other."""
 
-    @njit
+    @traced
     def run_pieces(kernel, operands, args, units):
         numbers = v.scratch(_ROOM, types.int16)
         i = units.start

@@ -25,7 +25,7 @@ class BlockExtremes(NamedTuple):
 @traced
 def ends_of(x, n):
     """Reduce float lanes to `BlockExtremes` in n lanes, a literal; lanes that are n apart are compared."""
-    if x.n == n:
+    if x.n == v.literal(n):
         return BlockExtremes(x, x, v.is_nan(x))
     a, b = v.lower(x), v.upper(x)
     if x.n == 2 * n:  # one comparison looks at both halves
@@ -43,7 +43,7 @@ def magnitudes_of(x, n):
 
 @traced
 def _largest_bits(x, n):
-    if x.n == n:
+    if x.n == v.literal(n):
         return v.bitcast(v.absolute(x), types.int32 if x.dtype == types.float32 else types.int64)
     return v.maximum(_largest_bits(v.lower(x), n), _largest_bits(v.upper(x), n))
 
@@ -67,7 +67,7 @@ def side_by_side(of_block: Callable[..., Any]) -> Any:
     @traced
     def block_extremes(context, k, n):
         """Return `BlockExtremes` of n blocks, a literal, from block k on, one block a lane."""
-        if n == 1:
+        if v.literal(n) == 1:
             return of_block(context, k)
         return _merged(block_extremes(context, k, n // 2), block_extremes(context, k + n // 2, n // 2))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.apply import apply_op_prepared, to_compute
 from fastq.kernels.args import BLOCK_SIZES
 from fastq.kernels.body import rebase
@@ -22,7 +22,7 @@ from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, strea
 _STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # bytes of as many blocks of float32 as are computed side by side
 
 
-@njit
+@traced
 def blocks(spec, operands, args, units):
     """Visit blocks start..stop, all of the size that the spec names; parameters are taken from their ranges.
 
@@ -118,7 +118,7 @@ def min_max_of_blocks(spec, src, scale, p):
     return -most, most, v.is_nan(most)
 
 
-@njit
+@traced
 def _prepare_blocks(spec, operands, args, p, memory):
     """Take the parameters of blocks from p on from their ranges and write the `PreparedScale` of each to memory.
 
@@ -134,7 +134,7 @@ def _prepare_blocks(spec, operands, args, p, memory):
     return True, status_of(spec.refuses_nan and v.any_lane(nans), False)
 
 
-@njit
+@traced
 def _convert_blocks(spec, operands, p, memory):
     """Convert the values of blocks from p on by the prepared scales in memory."""
     src = operands.src
@@ -164,7 +164,7 @@ def min_max_of_lanes(spec, x):
     return v.reduce_min(x), v.reduce_max(x)
 
 
-@njit
+@traced
 def _one_block(spec, operands, args, p):
     vec = block_lanes(spec, operands.src)
     i = p * v.count(vec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels import body, load_store, parameters
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.args import COLUMN_REGISTERS, MOST_ROW
@@ -43,7 +43,7 @@ _ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, o
 _MEMORY = _PAGE + 2 * _ROOM
 
 
-@njit
+@traced
 def columns(spec, operands, args, units):
     """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on.
 
@@ -83,7 +83,7 @@ def columns(spec, operands, args, units):
     return status
 
 
-@njit
+@traced
 def _visit_rows(spec, operands, args, p, i, first, last, width):
     """Visit elements i..last, in rows of `width`; return the status.
 
@@ -115,7 +115,7 @@ def side_by_side(spec, operands, args, p, rows, room):
     return place(operands, args, p, rows, room)
 
 
-@njit
+@traced
 def _results_side_by_side(operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
@@ -132,7 +132,7 @@ def nothing_like(operands, x):
     return body.reduction_of(operands).nothing(x)
 
 
-@njit
+@traced
 def _parameters_side_by_side(operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
@@ -142,7 +142,7 @@ def _parameters_side_by_side(operands, args, p, rows, room):
     return body.placed(operands, room)
 
 
-@njit
+@traced
 def _repeat(src, room, n, rows):
     """Store the n elements of src `rows` times in succession; up to `_COPIED` more may be written after them."""
     vec = _copied(src)
@@ -162,7 +162,7 @@ def _repeat(src, room, n, rows):
             v.store(dst, row * n + k, v.load(at, k, vec))
 
 
-@njit
+@traced
 def _reads_next_page(where, n):
     """Return whether loading n elements in groups of `_COPIED` touches a page after the last element's.
 
@@ -187,7 +187,7 @@ def merge_rows(operands, args, p, rows, beside):
         _merge_rows(operands, args, p, rows, beside)
 
 
-@njit
+@traced
 def _merge_rows(operands, args, p, rows, beside):
     if args.repeat == 1:
         return
@@ -214,7 +214,7 @@ def _merge_rows(operands, args, p, rows, beside):
         )
 
 
-@njit
+@traced
 def _first_parameter(args, row):
     """Return p, so that element j of this row has parameter p + j."""
     outer = row // args.length
@@ -222,14 +222,14 @@ def _first_parameter(args, row):
     return ((outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block - row) * args.inner
 
 
-@njit
+@traced
 def rows_alike(args, row):
     """Return how many rows from this one on have the same parameters."""
     within = row % args.length
     return min(args.length - within, args.block - within % args.block)
 
 
-@njit
+@traced
 def column_ranges(spec, operands, args, units):
     """Visit columns start..stop of every row; src and dst hold all elements."""
     operands = body.rebase(operands, args, units)
@@ -255,7 +255,7 @@ def visit(spec, operands, args, p, i, end):
     return (body.body_of(operands).row or _visit_row)(spec, operands, args, p, i, end)
 
 
-@njit
+@traced
 def _visit_row(spec, operands, args, p, i, end):
     """Visit i..end in registers, the last of which may overlap the one before; return the status."""
     vec = register_lanes(operands)
@@ -277,7 +277,7 @@ def _visit_row(spec, operands, args, p, i, end):
     return status_of(found | v.any_lane(nans), False)
 
 
-@njit
+@traced
 def _visit_few(spec, operands, args, p, i, end, vec):
     """Visit i..end, as many at a time as `vec` has lanes; the last ones may be visited twice."""
     nan = False
@@ -322,7 +322,7 @@ def stream_row(spec, operands, args, p, i, end, vec):
     return (i, False) if body.reduction_of(operands) else _stream_row(spec, operands, args, p, i, end, vec)
 
 
-@njit
+@traced
 def _stream_row(spec, operands, args, p, i, end, vec):
     if not streams_row(spec, operands, args, i, end):
         return i, False
@@ -332,7 +332,7 @@ def _stream_row(spec, operands, args, p, i, end, vec):
 # --- range and values in one pass: columns of a block ----------------------------------------------------------------
 
 
-@njit
+@traced
 def block_columns(spec, operands, args, units):
     """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = body.rebase(operands, args, units)
@@ -361,7 +361,7 @@ def block_columns(spec, operands, args, units):
     return status_of(nan, infinite)
 
 
-@njit
+@traced
 def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
     """Quantize the columns up to `end`, as many at a time as `vec` has lanes; the last ones may be done twice."""
     nan = False
@@ -385,7 +385,7 @@ def store_piece(spec, dst, i, y, streaming):
         load_store.store_elements(dst, i, y)
 
 
-@njit
+@traced
 def _store_either(dst, i, y, streaming):
     if streaming:
         load_store.stream_elements(dst, i, y)
@@ -393,7 +393,7 @@ def _store_either(dst, i, y, streaming):
         load_store.store_elements(dst, i, y)
 
 
-@njit
+@traced
 def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     src = operands.src
     dst = operands.dst
@@ -431,13 +431,13 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
 # --- parameters alone -------------------------------------------------------------------------------------------------
 
 
-@njit
+@traced
 def ranges(spec, operands, args, units):
     """Convert ranges start..stop to scales and zero points by the scheme."""
     return status_of(False, _convert_ranges(spec, operands, args, units.start, units.stop, fewest_lanes(operands)))
 
 
-@njit
+@traced
 def many_ranges(spec, operands, args, units):
     """Convert ranges start..stop as `ranges`, as many at a time as registers hold.
 
@@ -450,7 +450,7 @@ def many_ranges(spec, operands, args, units):
     return status_of(False, infinite | _convert_ranges(spec, operands, args, whole, units.stop, few))
 
 
-@njit
+@traced
 def _convert_ranges(spec, operands, args, start, stop, vec):
     """Convert ranges start..stop, as many at a time as there are lanes; return whether any scale is infinite."""
     infinite = False
@@ -462,7 +462,7 @@ def _convert_ranges(spec, operands, args, start, stop, vec):
     return infinite
 
 
-@njit
+@traced
 def merge_partials(spec, operands, args, units):
     """Merge results start..stop of all partial results into the first partial result."""
     one = v.dtype_of(operands[0])

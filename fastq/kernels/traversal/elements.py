@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.body import body_of, rebase
 from fastq.kernels.load_store import prefetch_distance, prefetch_lanes, store_elements
 from fastq.kernels.operands import register_lanes
@@ -32,7 +32,7 @@ def _shared(operands):
     return (operands.scale[0], operands.zero_point[0]) if "scale" in operands._fields else None
 
 
-@njit
+@traced
 def elements(spec, operands, args, units):
     """Write the results of elements start..stop; src and dst hold those from `origin` on."""
     operands = rebase(operands, args, units)

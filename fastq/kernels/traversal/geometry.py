@@ -6,46 +6,46 @@ on, its tail among them.
 
 from __future__ import annotations
 
-from fastq.engine.jit import njit
+from fastq.engine.jit import traced
 
 
-@njit
+@traced
 def next_row_end(args, i, row_end):
     """Return where the row of element i ends: i lies in a row of which the end is given, or is that end."""
     return row_end + args.length if i == row_end else row_end
 
 
-@njit
+@traced
 def blocks_left(args, i, row_end):
     """Return how many blocks a row has from i on, where one begins."""
     return (row_end - i + args.block - 1) // args.block
 
 
-@njit
+@traced
 def row_end_of(args, i, left):
     """Return the end of the row that has `left` blocks from i on."""
     return i + (left - 1) * args.block + tail_size(args)
 
 
-@njit
+@traced
 def tail_size(args):
     """Return how many elements the last block of each row has."""
     return args.length - (args.blocks - 1) * args.block
 
 
-@njit
+@traced
 def size_of_run(args, left):
     """Return how many elements a run has."""
     return args.block if left > 1 else tail_size(args)
 
 
-@njit
+@traced
 def left_after_run(args, left):
     """Return how many blocks the row of the next run has left from there on."""
     return left - 1 if left > 1 else args.blocks
 
 
-@njit
+@traced
 def runs_until(args, i, left, limit):
     """Return how many runs, from the one that begins at i on, end at `limit` or before."""
     row_end = row_end_of(args, i, left)
@@ -53,7 +53,7 @@ def runs_until(args, i, left, limit):
     return left + rows * args.blocks + (limit - row_end - rows * args.length) // args.block
 
 
-@njit
+@traced
 def batch_length(args, left, runs, most):
     """Return the batch size, at most `runs`: `most`, or `most - 1` if the next run would be a lone tail."""
     if runs <= most:

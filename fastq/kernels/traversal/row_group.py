@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body import add_to_state, body_of, finish_state, load_state, reduction_of
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
@@ -48,7 +48,7 @@ def visit_group(spec, operands, args, p, i, end, step):
     return False if body_of(operands).row else _visit(spec, operands, args, p, i, end, step)
 
 
-@njit
+@traced
 def _visit(spec, operands, args, p, i, end, step):
     vec = register_lanes(operands)
     nan = False
@@ -62,13 +62,13 @@ def _visit(spec, operands, args, p, i, end, step):
 @traced
 def _piece(spec, operands, args, p, i, vec, step):
     """Visit the lanes from i on of all rows; return a mask of those with a NaN to report."""
-    for r in range(GROUP):
+    for r in v.unrolled(GROUP):
         prefetch_lanes(operands.src, i + r * step + prefetch_ahead() // GROUP, vec)
     if not reduction_of(operands):
         return _by_parameters(spec, operands, args, p, i, vec, step)
     state = load_state(operands, p + i, vec)
     nans = False
-    for r in range(0, GROUP, 2):
+    for r in v.unrolled(GROUP)[::2]:
         k = i + r * step
         x, y = load_elements(operands.src, k, vec), load_elements(operands.src, k + step, vec)
         state = add_to_state(operands, y, add_to_state(operands, x, state))
@@ -82,7 +82,7 @@ def _by_parameters(spec, operands, args, p, i, vec, step):
     """Convert the lanes from i on of all rows by the parameters of their columns."""
     scale, zero_point = load_parameters(spec, operands, args, p + i, vec)
     nans = False
-    for r in range(GROUP):
+    for r in v.unrolled(GROUP):
         k = i + r * step
         y, found = converted(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
         store_elements(operands.dst, k, y)

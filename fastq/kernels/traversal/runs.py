@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.args import PIECE_BYTES, ElementOperands, NoisyOperands
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
 from fastq.kernels.operands import with_results
@@ -15,7 +15,7 @@ from fastq.kernels.traversal.streaming import FLUSH_BYTES, advanced, can_stream,
 _STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * v.LINE
 
 
-@njit
+@traced
 def runs(spec, operands, args, units):
     """Visit elements start..stop, run by run; src and dst hold the elements from `origin` on."""
     return staged_or_not(spec, rebase(operands, args, units), args, units.start, units.stop)
@@ -28,7 +28,7 @@ def staged_or_not(spec, operands, args, start, stop):
     return (_by_way_of_the_stack if can_stage else _visit_runs)(spec, operands, args, start, stop)
 
 
-@njit
+@traced
 def _by_way_of_the_stack(spec, operands, args, start, stop):
     """Visit runs a piece at a time, whose results are written past the cache if the call outgrows it."""
     if not args.staging:
@@ -57,7 +57,7 @@ def _piece(spec, dst, args):
     return most - most % v.select(args.outer == 1, args.block, args.length)
 
 
-@njit
+@traced
 def _visit_runs(spec, operands, args, start, stop):
     i = start
     status = 0

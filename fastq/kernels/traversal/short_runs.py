@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.args import LONGEST, RUNS_TOGETHER
 from fastq.kernels.body import placed, rebase
 from fastq.kernels.operands import parameter_bits
@@ -15,7 +15,7 @@ _SPREAD = LONGEST + 1  # parameters that are written at a time, up to this many 
 _ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero points, of these elements
 
 
-@njit
+@traced
 def short_runs(spec, operands, args, units):
     """Visit elements start..stop, `args.repeat` runs at a time as a row of columns, by parameters of each element."""
     operands = rebase(operands, args, units)
@@ -34,7 +34,7 @@ def short_runs(spec, operands, args, units):
     return status
 
 
-@njit
+@traced
 def _spread(operands, size, p, many, room):
     """Return operands with the parameters of `many` runs from p on, each repeated for all elements of its run."""
     scale, zero_point = parameter_bits(operands)

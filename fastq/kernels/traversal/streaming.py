@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, traced
+from fastq.engine.jit import traced
 from fastq.kernels.load_store import group_of, in_granules, store_elements, stream_elements
 
 
@@ -69,7 +69,7 @@ def stream_by_lines(piece: Callable[..., Any]):
     beyond.
     """
 
-    @njit
+    @traced
     def stream_all(spec, context, src, dst, i, end, vec):
         line = v.lanes_of_line(src, dst)
         first = i if is_whole_lines(src, dst, i, end) else i + elements_to_line(dst, i)
@@ -130,7 +130,7 @@ def write_pointer(stage):
     return v.advance(stage.memory, stage.filled)
 
 
-@njit
+@traced
 def flush(stage, added):
     """Write whole granules, after `added` bytes, at least one, were written to `write_pointer`; return what is left."""
     memory = stage.memory
@@ -151,7 +151,7 @@ def flush(stage, added):
     return StagingBuffer(memory, v.advance(target, k), 0, filled - k)
 
 
-@njit
+@traced
 def advanced(stage, added):
     """Return the stage after bytes were written to `write_pointer`, flushed if it has `FLUSH_BYTES` of them."""
     memory, target, first, filled = stage
@@ -160,7 +160,7 @@ def advanced(stage, added):
     return StagingBuffer(memory, target, first, filled + added)
 
 
-@njit
+@traced
 def store_tail(stage):
     """Write what is left."""
     for k in range(stage.first, stage.filled):

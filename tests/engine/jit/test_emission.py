@@ -11,6 +11,7 @@ from numba import types
 
 from fastq.engine import jit
 from fastq.engine import simd as v
+from fastq.engine.jit.library import emit_module
 
 KINDS = types.int8, types.uint8, types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64
 VALUES = {
@@ -98,7 +99,7 @@ def test_statements_are_those_of_python():
             out[k] = inner(x[k], n[k])
         return 0
 
-    inner = jit.njit(branches)
+    inner = jit.traced(branches)
     assert written(kernel, types.int64, x, n).tolist() == [branches(*each) for each in zip(x, n, strict=True)]
 
 
@@ -207,7 +208,8 @@ def test_what_cannot_be_compiled_says_why(function, said):
 
 def test_statements_are_read_in_a_file():
     names = {"__name__": "typed"}
-    exec("def kernel(n):\n    return n", names)
+    exec("def kernel(n):\n    return 1 if n else 2\ndef plain(n):\n    return n", names)
+    jit.kernel(names["plain"], types.int64, types.int64)
     with pytest.raises(jit.UntraceableError, match="source is in no file"):
         jit.kernel(names["kernel"], types.int64, types.int64)
 
@@ -215,3 +217,108 @@ def test_statements_are_read_in_a_file():
 def test_instructions_exist_in_compiled_code_only():
     with pytest.raises(NotImplementedError, match="in compiled code only"):
         v.rint(1.5)
+
+
+# --- one decorator ----------------------------------------------------------------------------------------------------
+
+
+class Settings(jit.Constants):
+    def __init__(self, doubles):
+        self.doubles, self.kind = doubles, types.float32
+        super().__init__(f"Settings({doubles})")
+
+
+def width_of(kind):
+    return kind.bitwidth
+
+
+@jit.traced
+def half(x, y=2.0):
+    return v.rint(x / y)
+
+
+@jit.traced
+def perhaps_doubled(settings, x, *more):
+    """Choose by types, call what is traced, and what is not traced with types."""
+    assert width_of(x) == 64
+    assert isinstance(x, types.Float)
+    assert [width_of(kind) for kind in (x, *more)] == [64, 64]
+    return half(x, y=0.5) if settings.doubles and settings.kind == types.float32 else x
+
+
+@pytest.mark.parametrize("doubles", [False, True])
+def test_functions_branch_on_types(doubles):
+    settings = Settings(doubles)
+
+    @jit.instruction(lambda: settings())
+    def of_settings(context, builder, sig):
+        return context.get_constant_null(sig.return_type)
+
+    def kernel(out, n, x):
+        for k in range(n):
+            chosen = of_settings()
+            out[k] = perhaps_doubled(chosen, x[k], x[k]) + (1 if chosen.doubles else 0)
+        return 0
+
+    x = np.array([7.0, -1.5])
+    assert written(kernel, types.float64, x).tolist() == ([15.0, -2.0] if doubles else [7.0, -1.5])
+
+
+def test_literals_where_types_alone_do_not_do():
+    @jit.traced
+    def registers(count):
+        return count if v.literal(count) > 3 else 3
+
+    @jit.traced
+    def through(count):
+        return registers(count)
+
+    def kernel(out, n, x):
+        out[0] = through(3) * 10 + through(4)
+        return 0
+
+    assert written(kernel, types.int64, np.zeros(1, np.int64)).tolist() == [34]
+
+
+def test_loops_over_ranges_are_loops_and_those_over_tuples_are_unrolled():
+    def ranged(out, n, x):
+        for k in range(500):
+            out[0] = out[0] + x[0]
+        return 0
+
+    def unrolled(out, n, x):
+        for k in v.unrolled(500):
+            out[0] = out[0] + x[0]
+        return 0
+
+    sizes = []
+    for kernel in (ranged, unrolled):
+        pointer = types.CPointer(types.int64)
+        sizes.append(str(emit_module(kernel, types.int64, (pointer, types.int64, pointer))).count(" = add "))
+        assert written(kernel, types.int64, np.array([3])).tolist() == [1500]
+    assert sizes == [2, 500]  # the sum, and the number of the turn
+
+
+def test_large_functions_are_functions_of_their_own():
+    @jit.traced
+    def large(x):
+        for _ in v.unrolled(200):
+            x = v.rint(x + 0.5)
+        return x, x
+
+    def kernel(out, n, x):
+        first, second = large(x[0]), large(x[0])
+        out[0] = first[0] + second[1]
+        return 0
+
+    expected = 0.0
+    for _ in range(200):
+        expected = float(np.rint(expected + 0.5))
+    assert written(kernel, types.float64, np.zeros(1)).tolist() == [2 * expected]
+
+
+def test_a_function_without_a_source_may_branch_on_types_only():
+    pointer = types.CPointer(types.int64)
+    branches_on_a_value = jit.traced(lambda x: 1 if x else 2)
+    with pytest.raises(jit.UntraceableError, match="<lambda>: RunTimeChoiceError"):
+        jit.kernel(lambda out, n, x: branches_on_a_value(n), types.int64, pointer, types.int64, pointer)

@@ -17,16 +17,17 @@ from fastq.engine.jit import Constants, njit, traced
 from fastq.engine.simd.vector import named_type
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.args import ElementOperands, RequantizeOperands
 from fastq.kernels.body.convert import convert_run
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.body.requantize import visit_run
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import prefetch_ahead
-from fastq.kernels.parameters import count_nan_as_zero, range_parameters
+from fastq.kernels.nan import count_nan_as_zero, nan_mask
+from fastq.kernels.pointers import ElementOperands, RequantizeOperands
 from fastq.kernels.requantization import RequantizeSpec, first_word, requantized, second_word
-from fastq.kernels.spec import KernelSpec, nan_mask
+from fastq.kernels.scales_of_ranges import range_parameters
+from fastq.kernels.spec import KernelSpec
 
 
 @dataclass(eq=False, repr=False)

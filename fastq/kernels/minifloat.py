@@ -11,8 +11,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.kernels.args import NOISE_BITS
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
+from fastq.kernels.sizes import NOISE_BITS
 from fastq.kernels.stochastic_rounding import round_at_random
 
 # without the instructions LLVM calls C functions, which are not linked

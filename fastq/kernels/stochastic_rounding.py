@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels.args import NOISE_AXES, NOISE_BITS, NOISE_FIRST, NOISE_KEY
+from fastq.kernels.sizes import NOISE_AXES, NOISE_BITS, NOISE_FIRST, NOISE_KEY
 
 _REGISTER = v.Vec(types.uint32, v.REGISTER_BITS // 32)
 _REGISTERS = v.Vec(types.uint32, 4 * _REGISTER.n)  # that wait for products together

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch
+from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.bitrounding import dropped_bits, of_width
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.args import BitPairOperands, BitRoundOperands
+from fastq.kernels.pointers import BitPairOperands, BitRoundOperands
 from fastq.ops.minmax import MINMAX
+from fastq.plan import policy, slots
 from fastq.plan.arrange import arrange
 from fastq.plan.cache import Call, call
 from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
@@ -217,10 +217,9 @@ def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True)
     kinds = BitRoundOperands(bits, bits, bits)
     kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
-    args = kernel_args(view.layout, size=dropped, streaming=streaming)
-    operands = (X, OUT, SCALE, NONE, NONE)
-    threads = threadpool.threads_for(size)
-    plan = plan_launch(kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES)
+    args = kernel_args(view.layout, dropped=dropped, streaming=streaming)
+    threads = policy.threads_for(size)
+    plan = plan_launch(kernel, slots.BITROUND, args, size, threads, chunk_multiple=WHOLE_BYTES)
     return tiled(plan, view, (bits, bits))
 
 
@@ -254,10 +253,11 @@ def _resolve_bit_information(call: Call, x: Array) -> BoundCall:
     pairs = neighbours(x, axis)
     if not pairs[0].size:
         return lambda *_: of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
-    launch, slots, size = *_plan_pairs(dtype, *pairs), pairs[0].size
+    launch, partials = _plan_pairs(dtype, *pairs)
+    size = pairs[0].size
 
     def count(x: Array, *_: object) -> BitInformation:
-        counts = np.zeros((slots, _size(dtype)), np.int64)
+        counts = np.zeros((partials, _size(dtype)), np.int64)
         launch(*neighbours(x, axis), None, None, counts)
         return of_counts(dtype, size, counts.sum(axis=0))
 
@@ -289,8 +289,8 @@ def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execu
     view = arrange(x, following, ARRAY, given=True, reads=True)
     bits = np.dtype(f"i{dtype.itemsize}")
     size = math.prod(view.shape)
-    threads = threadpool.threads_for(size)
+    threads = policy.threads_for(size)
     kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
-    args = kernel_args(view.layout, size=_size(dtype), partial_stride=int(threads > 1))
-    plan = plan_launch(kernel, (X, OUT, SUMS, NONE, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
+    args = kernel_args(view.layout, counts=_size(dtype), partial_stride=int(threads > 1))
+    plan = plan_launch(kernel, slots.BIT_PAIRS, args, size, threads, chunk_multiple=WHOLE_BYTES)
     return bind(tiled(plan, view, (bits, bits), writes=False)), threads

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import VALUES, LaunchPlan, bind, plan_launch, run
+from fastq.engine.runtime.driver import LaunchPlan, bind, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
-from fastq.kernels.args import CastOperands, UnpackOperands
+from fastq.kernels.pointers import CastOperands, UnpackOperands
+from fastq.plan import policy
 from fastq.plan.cache import Call
 from fastq.plan.copies import copy_from
 from fastq.plan.kernel_call import cast_address, kernel_args, unpack_address
@@ -20,6 +21,7 @@ from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import store_mode
 from fastq.plan.result import result_of
+from fastq.plan.slots import CONVERT
 from fastq.requests.options import UnpackOptions
 from fastq.requests.unpacking import unpack
 from fastq.system.arguments import native
@@ -60,7 +62,7 @@ def cast_floats(
     least, most = code_range or (info.min, info.max)
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
     kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
-    args = kernel_args(NO_LAYOUT, (least, most), size=fill or 0)
+    args = kernel_args(NO_LAYOUT, (least, most), nan_code=fill or 0)
     return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
@@ -104,7 +106,7 @@ def _unpacker(
     first, second = (*gaps, *gaps, 0, 0)[:2]
     kernel = unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
-    args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
+    args = kernel_args(NO_LAYOUT, first_gap=first, second_gap=second, streaming=streaming)
     launch = bind(_plan(kernel, args, x.size))
     gather = copy_from(x)
 
@@ -125,5 +127,5 @@ def _launched(kernel: int, args: Array, x: Array, result: Array, *units: Array) 
 
 
 def _plan(kernel: int, args: Array, size: int) -> LaunchPlan:
-    threads = threadpool.threads_for(size)
-    return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES)
+    threads = policy.threads_for(size)
+    return plan_launch(kernel, CONVERT, args, size, threads, chunk_multiple=WHOLE_BYTES)

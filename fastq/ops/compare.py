@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastq.engine.runtime import driver, threadpool
+from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
-from fastq.plan import adapters
+from fastq.kernels.args import IN_SQUARES
+from fastq.kernels.pointers import ErrorOperands
+from fastq.kernels.sizes import SUM_LANES, TOTALS
+from fastq.plan import adapters, policy, slots
 from fastq.plan.arrange import View
 from fastq.plan.by_parameters import given_by
 from fastq.plan.cache import Call, call
@@ -92,11 +94,10 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
     accumulator = np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_address(loop.function, ErrorOperands(*kinds[:4], accumulator), "compare", spec.arithmetic)
-    operands = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS)
     size = math.prod(view.shape)
-    args = kernel_args(layout, spec.code_range, repeat=loop.repeat)
-    threads = threadpool.threads_for(size)
-    plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
+    args = kernel_args(layout, spec.code_range, merged=loop.merged)
+    threads = policy.threads_for(size)
+    plan = driver.plan_launch(kernel, slots.COMPARE, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
     return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 

@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
+from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
-from fastq.kernels.args import GGUF_GROUP, IN_TILE, KERNEL_ARGS
+from fastq.kernels.args import IN_TILE, KERNEL_ARGS
+from fastq.kernels.sizes import GGUF_GROUP
+from fastq.plan import policy, slots
 from fastq.plan.cache import Call, call
 from fastq.plan.copies import copy_from, spreading
-from fastq.plan.kernel_call import COPY, block_address
+from fastq.plan.kernel_call import block_address
 from fastq.plan.launch import BoundLaunch
 from fastq.plan.memory import is_plain, is_plain_out, memory_of
 from fastq.plan.operation import BoundCall, Operation
@@ -319,14 +320,11 @@ def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
         width *= _SEARCH
     if task.weighted:
         args = np.zeros(1, KERNEL_ARGS)
-        args["length"] = data.shape[-1] // row.size
-        args["cycle"] = task.rows_each
-    threads = threadpool.threads_for(blocks * width)
-    operands = _WEIGHTED if task.weighted else COPY
+        args["row_blocks"] = data.shape[-1] // row.size
+        args["alike_rows"] = task.rows_each
+    threads = policy.threads_for(blocks * width)
+    operands = slots.WEIGHTED_BLOCKS if task.weighted else slots.COPY
     return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.together(data))
-
-
-_WEIGHTED = X, OUT, SCALE, NONE, NONE
 
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:

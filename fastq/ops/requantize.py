@@ -9,25 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.engine.runtime import driver, threadpool
+from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import (
-    HI,
-    LO,
-    NONE,
-    OUT,
-    SCALE,
-    ZERO,
     Checks,
     LaunchPlan,
-    X,
     bind,
     never_fits,
     plan_launch,
 )
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.qtypes import QType
-from fastq.kernels.args import ChannelOperands, RequantizeOperands
+from fastq.kernels.pointers import ChannelOperands, RequantizeOperands
+from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange
 from fastq.plan.cache import Call, call
 from fastq.plan.kernel_call import kernel_args, requantize_address, tiled
@@ -192,15 +186,15 @@ class _Launcher(NamedTuple):
         how = asked.row.arithmetic, "" if asked.bias is None else asked.bias.name, asked.row.below
         operands = ChannelOperands(*kinds, asked.bias or SUMS, *words)
         kernel = requantize_address("body.requantize.channels", operands, *how)
-        channels = plan_launch(kernel, (SCALE, ZERO, driver.SUMS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
+        channels = plan_launch(kernel, slots.CHANNELS, kernel_args(NO_LAYOUT), asked.channels, 1)
         loop = loop_of(layout, "requantize", *elements)
         size = acc.size
         large = outgrows_cache(size, *elements)
         streaming = store_mode(size, *elements, layout, row=loop.row, codes=True) if large else 0
-        args = kernel_args(layout, asked.codes, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
+        args = kernel_args(layout, asked.codes, streaming=streaming, outgrows_cache=large, merged=loop.merged)
         kernel = requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
-        threads = threadpool.threads_for(size)
-        plan = plan_launch(kernel, (X, OUT, LO, HI, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
+        threads = policy.threads_for(size)
+        plan = plan_launch(kernel, slots.REQUANTIZE, args, size, threads, chunk_multiple=WHOLE_BYTES)
         return cls(channels.then(tiled(plan, view, elements)), view, asked.channels)
 
     def _words(self) -> tuple[Array, Array]:

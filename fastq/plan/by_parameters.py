@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import ALL_STATUS, LaunchPlan, never_fits, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES
+from fastq.plan import policy
 from fastq.plan.arrange import View
 from fastq.plan.cache import Call
-from fastq.plan.kernel_call import PARAMETERS, element_types, kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import element_types, kernel_address, kernel_args, tiled
 from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, nothing
 from fastq.plan.memory import order_without_gaps
 from fastq.plan.nan_and_infinity import refuse_nan
 from fastq.plan.operation import BoundCall
 from fastq.plan.policy import loop_of, outgrows_cache, store_mode
 from fastq.plan.result import Result
+from fastq.plan.slots import CONVERT, CONVERT_AT_RANDOM
 from fastq.plan.spec import OpSpec
 from fastq.requests import quantization
 from fastq.requests.parameters import ParameterRules, Parameters, storage_of
@@ -44,13 +45,13 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     streaming = 0
     if is_large:
         streaming = store_mode(size, *kinds[:2], view.layout, row=loop.row, codes=spec.op == "quantize")
-    args = kernel_args(view.layout, spec.code_range, streaming=streaming, outgrows_cache=is_large, repeat=loop.repeat)
+    args = kernel_args(view.layout, spec.code_range, streaming=streaming, outgrows_cache=is_large, merged=loop.merged)
     plan = plan_launch(
         kernel,
-        PARAMETERS[spec.draws],
+        CONVERT_AT_RANDOM if spec.draws else CONVERT,
         args,
         size,
-        threadpool.threads_for(size),
+        policy.threads_for(size),
         chunk_multiple=WHOLE_BYTES,
         backward=backward,
         status_mask=ALL_STATUS if spec.op != "dequantize" else 0,  # codes may be NaN

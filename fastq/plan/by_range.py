@@ -15,18 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.engine.runtime import driver, threadpool
+from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.args import ElementOperands, NoisyOperands, RangeOperands
+from fastq.kernels.pointers import ElementOperands, NoisyOperands, RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide, register_elements
-from fastq.plan import policy
+from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange, arrange_packed
 from fastq.plan.by_parameters import plan_elementwise
 from fastq.plan.kernel_call import (
-    PARAMETERS,
     element_types,
     kernel_address,
     kernel_args,
@@ -346,9 +345,9 @@ class InSteps(NamedTuple):
 def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
     """Plan to turn `count` ranges into scale and zero point."""
     scheme = spec.range_scheme
-    loop = "many_ranges" if count >= tuning.current().batched_blocks else "ranges"
+    loop = "parameters_of_many_ranges" if count >= tuning.current().batched_blocks else "parameters_of_ranges"
     kernel = kernel_address(
-        f"traversal.columns.{loop}",
+        f"body.range_parameters.{loop}",
         RangeOperands(
             accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
         ),
@@ -356,24 +355,23 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
         spec.arithmetic,
         range_scheme=scheme.name,
     )
-    operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
     args = kernel_args(NO_LAYOUT, spec.code_range)
-    return driver.plan_launch(kernel, operands, args, count, threadpool.threads_for(count))
+    return driver.plan_launch(kernel, slots.PARAMETERS_OF_RANGES, args, count, policy.threads_for(count))
 
 
 class RangedPlan(NamedTuple):
     """A launch plan that takes parameters from ranges and quantizes."""
 
     plan: driver.LaunchPlan
-    # makes the operands after zero points: if there are two passes, no sums, and minima and maxima of nothing
+    # makes the operands after zero points: if there are two passes, no noise, and minima and maxima of nothing
     begin: Callable[[], tuple[Array | None, ...]] = tuple
 
     def operands(self, view: View, noise: Noise | None) -> tuple[Array | None, ...]:
-        """Return the operands after zero points; kernels that round at random get their keys in the place of sums."""
-        begun = self.begin()
+        """Return the operands after zero points: noise if codes are rounded at random, then minima and maxima."""
+        no_noise_and_ranges = self.begin()
         if noise is None:
-            return begun
-        return words_of(noise, view.shape, view.order), *begun[1:]
+            return no_noise_and_ranges
+        return words_of(noise, view.shape, view.order), *no_noise_and_ranges[1:]
 
 
 def plan_ranged(
@@ -448,7 +446,7 @@ def _fused_loop(
     size = math.prod(view.shape)
     columns = policy.columns_together(layout, _compute_size(spec.arithmetic, kinds))
     lanes = register_elements(*kinds[:3])
-    if not policy.fits_one_pass(layout, columns, threadpool.threads_for(size)):
+    if not policy.fits_one_pass(layout, columns, policy.threads_for(size)):
         return None
     if policy.has_short_runs(layout, spec.op, lanes):
         return None
@@ -459,7 +457,7 @@ def _fused_loop(
         if view.memory != NOT_STRIDED or not policy.columns_stay_in_cache(layout, row_bytes, size, src):
             return None
         return FusedLoop(
-            "traversal.columns.block_columns",
+            "traversal.block_columns.block_columns",
             units=layout.outer * layout.blocks * -(-layout.inner // columns),
             unit_size=layout.block * min(columns, layout.inner),
         )
@@ -506,10 +504,10 @@ def _plan_fused(
     streaming = policy.store_mode(size, *kinds[:2], loop.store_layout, loop.store_unit, codes=spec.op == "quantize")
     plan = driver.plan_launch(
         kernel,
-        PARAMETERS[spec.draws],
+        slots.CONVERT_AT_RANDOM if spec.draws else slots.CONVERT,
         kernel_args(view.layout, spec.code_range, streaming=streaming),
         loop.units,
-        threadpool.threads_for(size),
+        policy.threads_for(size),
         size=loop.unit_size,
         chunk_multiple=loop.chunk_multiple,
     )

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.args import CopyOperands
+from fastq.kernels.pointers import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
+from fastq.plan import policy
 from fastq.plan.arrange import with_last
-from fastq.plan.kernel_call import COPY, kernel_address, kernel_args, tiled_if_fits
+from fastq.plan.kernel_call import kernel_address, kernel_args, tiled_if_fits
 from fastq.plan.layout import Layout
 from fastq.plan.memory import NOT_STRIDED, StridedOperands, memory_of
 from fastq.plan.policy import store_mode
+from fastq.plan.slots import COPY
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -92,7 +94,7 @@ def plan_repack(
     size = math.prod(shape)
     length = shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
-    threads = threadpool.threads_for(size)
+    threads = policy.threads_for(size)
     codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(

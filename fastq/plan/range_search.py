@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
+from fastq.engine.runtime.driver import LaunchPlan, plan_launch, run
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
-from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
+from fastq.kernels.pointers import CandidateOperands, SearchOperands
+from fastq.kernels.sizes import MOST_ERROR
 from fastq.plan import policy
 from fastq.plan.kernel_call import kernel_address, kernel_args, tiled_if_fits, with_tensor
 from fastq.plan.layout import NEVER, Layout
 from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.policy import RUNS
+from fastq.plan.slots import RANGE_SEARCH
 from fastq.plan.spec import OpSpec
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.quantization import Request
@@ -62,7 +63,7 @@ class RangeSearch:
         self.candidates = lanes.shape[1]
         self.table = np.pad(lanes, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
         work = view.size * self.shares.shape[1] * self.stages
-        self.threads = threadpool.threads_for(work)
+        self.threads = policy.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
         alone = self.threads == 1 or policy.enough_for_all(self.layout.parameters, self.threads)
         searched = self._plan(spec, view, method, True) if in_cache and alone else None
@@ -90,12 +91,12 @@ class RangeSearch:
             lanes_each=self.lanes_each,
         )
         stride = layout.parameters * candidates
-        table = {"table": self.table.ctypes.data, "table_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
+        table = {"shares": self.table.ctypes.data, "share_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
         tried = {"candidates": candidates, "stages": self.stages}
         args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
         unit = layout.unit if whole else 1
         how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
-        plan = plan_launch(kernel, (X, LO, HI, SCALE, SUMS), args, view.size, self.threads, **how)
+        plan = plan_launch(kernel, RANGE_SEARCH, args, view.size, self.threads, **how)
         return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
     @in_standard_mode
@@ -120,7 +121,7 @@ class RangeSearch:
         for stage in range(self.stages):
             errors = np.zeros((self.sums_of, *low.shape, self.candidates))
             found = np.asarray(shares[0], self.scale, order="C") if stage else None
-            row = plan.with_args(table=self.table[stage:].ctypes.data, is_around=stage)
+            row = plan.with_args(shares=self.table[stage:].ctypes.data, is_around=stage)
             run(row, x, None, found, None, errors, low, high)
             sums = errors.reshape(self.sums_of, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
             best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)

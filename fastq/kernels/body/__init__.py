@@ -62,7 +62,7 @@ def reduction_of(operands: Any) -> Any:
     return body_of(operands).reduction
 
 
-_ELEMENTS = "src", "dst", "approximation"
+_ELEMENTS = "src", "dst", "approximation", "following"
 
 
 @traced

@@ -9,9 +9,9 @@ from __future__ import annotations
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.formats.bitrounding import of_width
-from fastq.kernels.args import BitPairOperands
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import prefetch_ahead, prefetch_lanes
+from fastq.kernels.pointers import BitPairOperands
 
 # vectors that are added at once, and the sums of weights 1, 2, 4 and 8 that are kept
 TOGETHER = 16
@@ -141,10 +141,10 @@ def _count_blocks(first, second, counts, blocks, vec):
 
 @njit
 def count_pairs(spec, operands, args, units):
-    """Count pairs start..stop; src and approximation hold those from `origin` on."""
+    """Count pairs start..stop; src and following hold those from `origin` on."""
     operands = rebase(operands, args, units)
     first = operands.src
-    second = operands.approximation
+    second = operands.following
     counts = operands.counts
     i = units.start
     stop = units.stop
@@ -167,4 +167,4 @@ def count_pairs(spec, operands, args, units):
     return 0
 
 
-BODIES[BitPairOperands] = Body(partials={"counts": "size"})
+BODIES[BitPairOperands] = Body(partials={"counts": "counts"})

@@ -10,8 +10,8 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.bitrounding import COLUMNS, field_bits, of_width
-from fastq.kernels.args import BitRoundOperands
 from fastq.kernels.body import BODIES, Body
+from fastq.kernels.pointers import BitRoundOperands
 
 
 @traced
@@ -32,7 +32,7 @@ def _dropped(spec, operands, args, magnitude):
     """Return how many bits of the significand are dropped."""
     kind = operands.src.dtype
     if spec.op == "bitround":
-        return v.full_like(v.convert(args.size, kind), v.convert(magnitude, kind))
+        return v.full_like(v.convert(args.dropped, kind), v.convert(magnitude, kind))
     place = v.convert(_row_of(magnitude, operands.src), types.int32) * COLUMNS
     first, second, bits = (v.look_up(operands.table, place + k) for k in range(COLUMNS))
     width = field_bits(kind.bitwidth)

@@ -10,12 +10,13 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, njit, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
-from fastq.kernels.args import AT_A_TIME, SUM_LANES, TOTALS, ErrorOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import load_parameters
+from fastq.kernels.pointers import ErrorOperands
+from fastq.kernels.sizes import AT_A_TIME, SUM_LANES, TOTALS
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal import geometry
 
@@ -80,7 +81,7 @@ def perhaps_clamped(spec, x, s, args, where):
     if row is not None:
         most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
         limit = v.constant(most, x) * s.scale
-        return (v.absolute(x) < (limit * s.zero_point if spec.scale_kind == "tensor" else limit)) ^ True
+        return (v.absolute(x) < (limit * s.tensor if spec.scale_kind == "tensor" else limit)) ^ True
     if rule.quotient == "range":  # a division either way
         return clamped(spec, x, s, args, where)
     reach = v.constant(0.25 if rule.rounding in ("half_even", "half_away") else -0.25, s.scale)

@@ -8,12 +8,15 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
-from fastq.kernels.args import BATCHED_REGISTERS, ElementOperands, NoisyOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
+from fastq.kernels.nan import count_nan_as_zero, mark_nan, nan_mask, nan_mask_of_two
 from fastq.kernels.operands import register_lanes
-from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
+from fastq.kernels.pointers import ElementOperands, NoisyOperands
+from fastq.kernels.scales_of_ranges import range_parameters
+from fastq.kernels.sizes import BATCHED_REGISTERS
+from fastq.kernels.spec import compute_lanes, parameter_type, status_of
 from fastq.kernels.stochastic_rounding import drawn
 from fastq.kernels.traversal import geometry
 from fastq.kernels.traversal.streaming import stream_by_lines
@@ -136,16 +139,18 @@ def prepare_lanes(spec, scales, zero_points, args, memory, n):
 @traced
 def store_prepared(memory, n, s):
     """Store n prepared scales, a lane each."""
-    for field, lanes in enumerate((s.scale, s.zero_point, s.factor, s.below, s.above)):
+    scale, second, _, *others = s  # second: zero point or tensor scale
+    for field, lanes in enumerate((scale, second, *others)):
         v.store(memory, field * n, lanes)
     v.store(_bases(memory, n), 0, formulas.base_code(s))
 
 
 @traced
-def load_prepared(memory, n, k):
+def load_prepared(spec, memory, n, k):
     """Load number k of n prepared scales."""
-    scale, zero_point, *others = [memory[field * n + k] for field in range(5)]
-    return formulas.PreparedScale(scale, zero_point, _bases(memory, n)[k], *others)
+    scale, second, *others = [memory[field * n + k] for field in range(5)]
+    kind = formulas.PreparedBlockScale if spec.scale_kind == "tensor" else formulas.PreparedScale
+    return kind(scale, second, _bases(memory, n)[k], *others)
 
 
 @traced
@@ -272,7 +277,7 @@ _convert_runs_of_more = _run_by_run(_convert_more)
 def _prepared(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
     if spec.op != "dequantize":
-        return load_prepared(memory, batch_size(spec, operands), k)
+        return load_prepared(spec, memory, batch_size(spec, operands), k)
     scale, zero_point = parameters.load_parameters(spec, operands, args, p + k, operands.scale.dtype)
     return formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
 
@@ -334,7 +339,7 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
         left = geometry.left_after_run(args, left)
     for k in range(runs, n):
         los[k], his[k] = los[runs - 1], his[runs - 1]
-    scales, zero_points = parameters.range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
+    scales, zero_points = range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
     if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False
     if runs == n:
@@ -351,10 +356,10 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
 def _by_range(spec, operands, args, p, i, end):
     """Convert i..end by parameters from their own range, which are stored with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)
-    lo, hi = parameters.count_nan_as_zero(spec, lo, hi, nan)
-    scale, zero_point = parameters.range_parameters(spec, lo, hi, args, operands.scale)
+    lo, hi = count_nan_as_zero(spec, lo, hi, nan)
+    scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
     infinite = formulas.is_infinite(scale)
-    scale = parameters.mark_nan(spec, scale, nan)
+    scale = mark_nan(spec, scale, nan)
     parameters.store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
     ahead = max(length if length <= _prefetch_row() else 0, prefetch_distance(operands.src))

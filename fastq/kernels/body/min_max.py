@@ -6,12 +6,12 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, njit, traced
-from fastq.kernels.args import MinMaxOperands, PartialOperands
 from fastq.kernels.body import BODIES, Body, Reduction, add_to_state, finish_state, load_state
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
-from fastq.kernels.parameters import store_min_max
-from fastq.kernels.spec import first_min_max, min_max_identities, status_of
+from fastq.kernels.nan import first_min_max, min_max_identities, nan_in_halves, store_min_max
+from fastq.kernels.pointers import MinMaxOperands, PartialOperands
+from fastq.kernels.spec import status_of
 
 # Registers of 512 bits that are four independent chains at least, which hide the latency of a minimum. Four of minima
 # and four of maxima are all that AVX2 or NEON has: decision D30
@@ -29,12 +29,6 @@ def loaded_lanes(registers, src):
 def few_lanes(src):
     """Vec type of as many elements of src as a register holds of float32, or of elements that are wider."""
     return v.Vec(src.dtype, v.REGISTER_BITS // max(src.dtype.bitwidth, 32))
-
-
-@traced
-def nan_in_halves(x):
-    """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
-    return v.either_nan(v.lower(x), v.upper(x)) if v.is_float(x) else False
 
 
 @njit

@@ -18,11 +18,12 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import formulas
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
-from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
-from fastq.kernels.parameters import range_parameters
+from fastq.kernels.pointers import CandidateOperands, SearchOperands
+from fastq.kernels.scales_of_ranges import range_parameters
+from fastq.kernels.sizes import MOST_ERROR
 from fastq.kernels.spec import compute_lanes
 
 RANGE_BITS = 10  # the largest number of a format has 2**10 units, or up to twice as many
@@ -41,10 +42,10 @@ def search_range(spec, operands, args, p, i, end):
     around = v.constant(0, lo)
     moved = 0
     for stage in range(args.stages):
-        tried = _Tried(lo, hi, stage * args.table_stride, around)
+        tried = _Tried(lo, hi, stage * args.share_stride, around)
         chosen = _least(spec, operands, args, tried, i, end)
         moved |= chosen
-        around += v.pointer(args.table, dtype)[tried.place + chosen]
+        around += v.pointer(args.shares, dtype)[tried.place + chosen]
         if moved > 0:  # the whole range stays, which may be infinite
             operands.lo[p], operands.hi[p] = _ends(spec, args, tried, chosen, dtype)
     return 0
@@ -212,14 +213,14 @@ def _group(spec, args, scale, zero_point, unit, bound):
 @traced
 def _prepared_for_search(spec, s):
     """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
-    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.zero_point)) if spec.scale_kind == "tensor" else s
+    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.tensor)) if spec.scale_kind == "tensor" else s
 
 
 @traced
 def _in_units(spec, s, unit):
     """Return prepared scales that give values in units."""
     if spec.scale_kind == "tensor":
-        return s._replace(zero_point=s.zero_point * unit)
+        return s._replace(tensor=s.tensor * unit)
     s = s._replace(scale=s.scale * unit)
     if spec.rule.quotient == "range":
         return s._replace(zero_point=s.zero_point * unit, factor=s.factor * unit)
@@ -231,9 +232,9 @@ def _ends(spec, args, tried, first, kind):
     """Return the ends of the candidates of a range from `first` on, as many as `kind` has lanes."""
     lo = tried.lo
     hi = tried.hi
-    table = v.pointer(args.table, v.lane_type(kind))
+    table = v.pointer(args.shares, v.lane_type(kind))
     if _ends_apart(spec):
-        rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4)]
+        rows = [v.load(table, row * args.share_stride + first, kind) for row in range(4)]
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
     shares = v.load(table, tried.place + first, kind) + tried.around
     return _finite(shares * lo), _finite(shares * hi)

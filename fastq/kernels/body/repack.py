@@ -7,10 +7,10 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels import load_store
-from fastq.kernels.args import CopyOperands
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
-from fastq.kernels.spec import nan_mask, nan_mask_of_two
+from fastq.kernels.nan import nan_mask, nan_mask_of_two
+from fastq.kernels.pointers import CopyOperands
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.streaming import stream_by_lines
 

@@ -6,9 +6,9 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels.args import RequantizeOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
+from fastq.kernels.pointers import RequantizeOperands
 from fastq.kernels.requantization import first_word, requantized, second_word
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal.streaming import stream_by_lines, streams_row

@@ -10,8 +10,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, Constants, traced
 from fastq.formats.gguf import BlockFormat, GridFormat, PointSearch
 from fastq.formats.gguf_grids import Grid
-from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
+from fastq.kernels.sizes import GGUF_GROUP
 
 GROUP = GGUF_GROUP
 

@@ -7,9 +7,9 @@ from fastq.engine.jit import njit, traced
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body import add_to_state, body_of, finish_state, load_state, reduction_of
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
+from fastq.kernels.nan import nan_mask, nan_mask_of_two
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.parameters import load_parameters
-from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.stochastic_rounding import drawn
 from fastq.kernels.traversal.streaming import streams_row
 

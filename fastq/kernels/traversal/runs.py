@@ -6,9 +6,10 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels.args import PIECE_BYTES, ElementOperands, NoisyOperands
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
 from fastq.kernels.operands import with_results
+from fastq.kernels.pointers import ElementOperands, NoisyOperands
+from fastq.kernels.sizes import PIECE_BYTES
 from fastq.kernels.traversal.geometry import next_row_end
 from fastq.kernels.traversal.streaming import FLUSH_BYTES, advanced, can_stream, stage_at, store_tail, write_pointer
 

@@ -6,9 +6,9 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels.args import LONGEST, RUNS_TOGETHER
 from fastq.kernels.body import placed, rebase
 from fastq.kernels.operands import parameter_bits
+from fastq.kernels.sizes import LONGEST, RUNS_TOGETHER
 from fastq.kernels.traversal import columns
 
 _SPREAD = LONGEST + 1  # parameters that are written at a time, up to this many too many
@@ -17,7 +17,7 @@ _ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero 
 
 @njit
 def short_runs(spec, operands, args, units):
-    """Visit elements start..stop, `args.repeat` runs at a time as a row of columns, by parameters of each element."""
+    """Visit elements start..stop, `args.merged` runs at a time as a row of columns, by parameters of each element."""
     operands = rebase(operands, args, units)
     room = (v.scratch(_ROOM, types.uint8), v.scratch(_ROOM, types.uint8))
     i = units.start
@@ -27,7 +27,7 @@ def short_runs(spec, operands, args, units):
     while i < stop:
         run = i // size
         first = run * size
-        end = min(first + args.repeat * size, stop)
+        end = min(first + args.merged * size, stop)
         beside = _spread(operands, size, run, (end - first + size - 1) // size, room)
         status |= columns.visit(spec, beside, args, -first, i, end)
         i = end

@@ -263,7 +263,7 @@ class Convention:
             return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
         return qtype.ranges[symmetric and (self.narrow == "all" or qtype.format in self.narrow)]
 
-    def rounded_to(self, dtype: np.dtype[Any]) -> HalfPrecision:
+    def half_precision_for(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
         half = dtype.name if dtype.name in _HALVES else ""
         scale = half if "input" in (self.operation_type, self.stored_type) else ""
@@ -305,7 +305,7 @@ def coding_of(
     return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))
 
 
-def checked_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:
+def check_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:
     """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
     if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
         raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")

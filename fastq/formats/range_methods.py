@@ -89,18 +89,18 @@ class MSERange:
         if given["norm"] not in NORMS:
             raise ValueError(f"norm must be one of {', '.join(map(str, NORMS))}, not {given['norm']}")
         if self.shares is not None:
-            if self._spaced:
+            if self._has_spacing:
                 raise ValueError("shares can't be given with grid, shrink, grow or finer")
             shares = as_items(self.shares, "shares", "a sequence of numbers")
             given["shares"] = tuple(as_float(share, "shares", *SHARES) for share in shares)
         vars(self).update(given)
 
-    def resolved(
+    def resolve(
         self, qtype: QType, row: Convention, symmetric: bool, kind: str, block_size: int, weighed: bool
     ) -> MSERange:
         """Return the search with values from the table instead of None; other arguments as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
-        spaced = self._spaced
+        spaced = self._has_spacing
         given = self.shares is not None
         may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
         known = self if given else default_of(qtype, apart, kind, block_size, weighed, spaced)
@@ -120,7 +120,7 @@ class MSERange:
         return found
 
     @property
-    def _spaced(self) -> bool:
+    def _has_spacing(self) -> bool:
         """Whether anything is given of ranges that lie equally far apart."""
         return any(value is not None for value in (self.grid, self.shrink, self.grow, self.finer))
 

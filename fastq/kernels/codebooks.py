@@ -36,7 +36,7 @@ def _vector(numbers: Sequence[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(_I32, len(numbers)), list(numbers))
 
 
-def _permuted(builder, index, table: tuple[int, ...]):
+def _emit_permutation(builder, index, table: tuple[int, ...]):
     """Emit a look-up in a table, for lanes of an index that fill one register."""
     if len(table) == 2 * _WORDS and _PERMUTE_TWO:
         halves = _vector(table[:_WORDS]), _vector(table[_WORDS:])
@@ -44,7 +44,7 @@ def _permuted(builder, index, table: tuple[int, ...]):
     if len(table) > _WORDS:
         half = len(table) // 2
         above = builder.icmp_signed("!=", builder.and_(index, _vector([half] * _WORDS)), _vector([0] * _WORDS))
-        low, high = (_permuted(builder, index, part) for part in (table[:half], table[half:]))
+        low, high = (_emit_permutation(builder, index, part) for part in (table[:half], table[half:]))
         return builder.select(above, high, low)
     if len(table) == 1:
         return _vector(table * _WORDS)
@@ -57,7 +57,7 @@ def _by_registers(builder, index, count: int, table: tuple[int, ...]):
     if padded != count:
         index = v.emit_shuffle(builder, index, [min(k, count - 1) for k in range(padded)])
     parts = [
-        _permuted(builder, v.emit_shuffle(builder, index, list(range(at, at + _WORDS))), table)
+        _emit_permutation(builder, v.emit_shuffle(builder, index, list(range(at, at + _WORDS))), table)
         for at in range(0, padded, _WORDS)
     ]
     while len(parts) > 1:
@@ -87,7 +87,7 @@ def _from_memory(builder, index, count: int, table: tuple[int, ...]):
 
 
 @v.instruction(lambda table, index: table(table, index))
-def permuted(context, builder, sig, table, index):
+def permute(context, builder, sig, table, index):
     """Take for each lane of an index the lane of a table that its last bits name: a table that repeats every eight."""
     count = index.type.count
     table = builder.bitcast(table, index.type)
@@ -171,11 +171,11 @@ def decode_by_table(bits, form):
 @traced
 def encode_by_table(x, form):
     """Find the codes of values in units of the scale: the number at the place of as many thresholds as are below."""
-    return v.convert(_code_of(form.row)(_rounded_up(x)), types.uint8)
+    return v.convert(_code_of(form.row)(_round_up(x)), types.uint8)
 
 
 @traced
-def _rounded_up(x):
+def _round_up(x):
     """Return float lanes as float32, rounded up: above a number of float32 is then what was above it before.
 
     Comparisons of float32 are faster than those of float64: decision D7.

@@ -25,7 +25,7 @@ from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import prefetch_ahead
 from fastq.kernels.nan import count_nan_as_zero, nan_mask
 from fastq.kernels.pointers import ElementOperands, RequantizeOperands
-from fastq.kernels.requantization import RequantizeSpec, first_word, requantized, second_word
+from fastq.kernels.requantization import RequantizeSpec, first_word, requantize_lanes, second_word
 from fastq.kernels.scales_of_ranges import range_parameters
 from fastq.kernels.spec import KernelSpec
 
@@ -217,7 +217,7 @@ def _checked_bias(spec, bias):
 @traced
 def _requantize_scalar(conversion, x, words):
     (lowest, highest), (first, second) = conversion.code_range, [v.full(word, _Words) for word in words]
-    codes = requantized(spec_of(conversion), v.full(x, _Sums), first, second, lowest, highest)
+    codes = requantize_lanes(spec_of(conversion), v.full(x, _Sums), first, second, lowest, highest)
     return v.convert(v.first(codes), conversion.result)
 
 

@@ -22,7 +22,7 @@ def prefetch_distance(where):
     return prefetch_ahead() if where.dtype.bitwidth > 8 else _prefetch_codes()
 
 
-def _packed(dtype) -> bitpack.Bits | None:
+def _packed_type(dtype) -> bitpack.Bits | None:
     """Return the type of packed codes whose bits elements narrower than a byte are, None of wider elements."""
     if isinstance(dtype, Minifloat) and dtype.bitwidth < 8:
         return bitpack.Bits(dtype.bitwidth, signed=False)
@@ -31,7 +31,7 @@ def _packed(dtype) -> bitpack.Bits | None:
 
 def group_size(where) -> int:
     """Return the least number of elements of a pointer type that fills whole bytes."""
-    packed = _packed(where.dtype)
+    packed = _packed_type(where.dtype)
     return packed.group if packed else 1
 
 
@@ -51,7 +51,7 @@ def load_elements(where, index, kind):
 def load_bits(where, index, kind):
     """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
     dtype = where.dtype
-    packed = _packed(where.dtype)
+    packed = _packed_type(where.dtype)
     octets = v.cast_pointer(where, types.uint8)
     if packed is not None and not isinstance(kind, v.Vec):
         return bitpack.load_code(octets, index, packed)
@@ -78,7 +78,7 @@ def _storing(write, doc: str):
 
     def store_elements(where, index, value):
         dtype = where.dtype
-        packed = _packed(where.dtype)
+        packed = _packed_type(where.dtype)
         octets = v.cast_pointer(where, types.uint8)
         if packed is not None and not isinstance(value, v.Vec):
             bitpack.store_code(octets, index, value, packed)

@@ -12,11 +12,11 @@ _Operands = TypeVar("_Operands", bound=type)
 def with_body(module: str) -> Callable[[_Operands], _Operands]:
     """Name the module of the work on operands, which is imported when a kernel of them is compiled."""
 
-    def named(operands: _Operands) -> _Operands:
+    def note_home(operands: _Operands) -> _Operands:
         HOMES[operands] = module
         return operands
 
-    return named
+    return note_home
 
 
 @with_body("convert")

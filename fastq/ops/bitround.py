@@ -19,7 +19,7 @@ from fastq.ops.minmax import MINMAX
 from fastq.plan import policy, slots
 from fastq.plan.arrange import arrange
 from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile
 from fastq.plan.launch import BoundLaunch, Execute
 from fastq.plan.memory import is_plain_out
 from fastq.plan.operation import BoundCall, Operation
@@ -149,7 +149,7 @@ def _resolve_bitround(call: Call, x: Array, out: Any) -> BoundCall:
     settle = launch.settle
     in_place = _in_place(asked, x, out)
 
-    def rounded(x: Array, out: Any, *_: object) -> Array:
+    def round_floats(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
         if result is x and in_place is not None:
             in_place(x, x)
@@ -157,7 +157,7 @@ def _resolve_bitround(call: Call, x: Array, out: Any) -> BoundCall:
             settle(status, x, result)
         return result
 
-    return rounded
+    return round_floats
 
 
 BITROUND = Operation(
@@ -220,7 +220,7 @@ def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True)
     args = kernel_args(view.layout, dropped=dropped, streaming=streaming)
     threads = policy.threads_for(size)
     plan = plan_launch(kernel, slots.BITROUND, args, size, threads, chunk_multiple=WHOLE_BYTES)
-    return tiled(plan, view, (bits, bits))
+    return tile(plan, view, (bits, bits))
 
 
 def _within(asked: BitRounding, convention: str, x: Array, out: Any, *_: object) -> Any:
@@ -293,4 +293,4 @@ def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execu
     kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
     args = kernel_args(view.layout, counts=_size(dtype), partial_stride=int(threads > 1))
     plan = plan_launch(kernel, slots.BIT_PAIRS, args, size, threads, chunk_multiple=WHOLE_BYTES)
-    return bind(tiled(plan, view, (bits, bits), writes=False)), threads
+    return bind(tile(plan, view, (bits, bits), writes=False)), threads

@@ -54,7 +54,7 @@ def write(path: Path, content: Content) -> None:
 
 def read(path: Path) -> Content:
     """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
-    with file_parts.opened(path, "Calibrator") as file:
+    with file_parts.open_to_read(path, "Calibrator") as file:
         return _read(file)
 
 
@@ -78,14 +78,14 @@ def _read(file: BinaryIO) -> Content:
     shape = as_shape(shape)
     if len(shape) != (len(axis) if isinstance(axis, tuple) else axis is not None):
         raise ValueError(f"channels of shape {shape} don't fit the axis {shown(axis)}")
-    seen = _checked(_seen(file, shape, as_int(arguments["bins"], "bins"), rest))
+    seen = _check_histograms(_read_histograms(file, shape, as_int(arguments["bins"], "bins"), rest))
     for ends in (seen.lo, seen.hi) if compute == "float32" else ():
         if not np.array_equal(ends, ends.astype(np.float32).astype(np.float64)):
             raise ValueError("minima and maxima are not float32")
     return Content(arguments, seen, compute)
 
 
-def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
+def _read_histograms(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
     parts = math.prod(shape)
     if len(shape) > MOST_AXES or rest != 8 * parts * (2 + 2 * bins):
         raise ValueError(f"{rest} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side")
@@ -93,7 +93,7 @@ def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histo
     return Histogram(lo, hi, read_array(file, (*shape, 2 * bins), _INTEGERS))
 
 
-def _checked(seen: Histogram) -> Histogram:
+def _check_histograms(seen: Histogram) -> Histogram:
     """Return histograms if they are possible: the bins of minimum and maximum have elements, those beyond none."""
     counts = seen.counts
     bins = seen.counts.shape[-1] // 2

@@ -63,7 +63,7 @@ def cast_floats(
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
     kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
     args = kernel_args(NO_LAYOUT, (least, most), nan_code=fill or 0)
-    return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
+    return result, _launch(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
 def _resolve_unpack_array(call: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
@@ -71,7 +71,7 @@ def _resolve_unpack_array(call: Call, codes: Array, out: None, scale_factor: Any
     if native(codes.dtype) not in TARGETS:
         raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
     asked = unpack(codes.dtype, call.options, scale_factor, add_offset)
-    unpacked = _unpacker(codes, *asked)
+    unpacked = _bind_unpack(codes, *asked)
     ready = asked.ready
     return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
 
@@ -92,10 +92,10 @@ def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array,
     The product and the sum are each rounded to the dtype of scale and offset, arrays of one number, which is float32 or
     float64. `gaps` are numbers of the dtype of x.
     """
-    return _unpacker(x, dtype, scale.dtype, gaps)(x, scale, offset)
+    return _bind_unpack(x, dtype, scale.dtype, gaps)(x, scale, offset)
 
 
-def _unpacker(
+def _bind_unpack(
     x: Array, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
 ) -> Callable[[Array, Array, Array], Array]:
     """Return what unpacks arrays of the dtype, shape and strides of x, given scale and offset."""
@@ -120,7 +120,7 @@ def _unpacker(
     return values
 
 
-def _launched(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:
+def _launch(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:
     """Launch a kernel on arrays of any memory; return the status."""
     gather = copy_from(x)
     return run(_plan(kernel, args, x.size), x if gather is None else gather(x), result, *units)

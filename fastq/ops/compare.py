@@ -19,9 +19,9 @@ from fastq.kernels.pointers import ErrorOperands
 from fastq.kernels.sizes import SUM_LANES, TOTALS
 from fastq.plan import adapters, policy, slots
 from fastq.plan.arrange import View
-from fastq.plan.by_parameters import given_by
+from fastq.plan.by_parameters import numbers_of
 from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, tile
 from fastq.plan.launch import BoundLaunch, Launcher, in_bits, launcher
 from fastq.plan.memory import order_without_gaps
 from fastq.plan.nan_and_infinity import refuse_nan_in_compare
@@ -29,7 +29,7 @@ from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import loop_of
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests.options import CompareOptions, NoOptions
-from fastq.requests.parameters import Parameters, planned_qparams, rules_of
+from fastq.requests.parameters import Parameters, qparams_for_plan, rules_of
 from fastq.requests.quantization import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
@@ -99,7 +99,7 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
     threads = policy.threads_for(size)
     plan = driver.plan_launch(kernel, slots.COMPARE, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
-    return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
+    return tile(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 
 
 def _launcher_of_errors(
@@ -119,16 +119,16 @@ def _resolve_compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_poin
     check_comparable(x.shape, call.shape)
     compute = call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
-    params = planned_qparams(call.qparams, call.shape, compute, rules)
+    params = qparams_for_plan(call.qparams, call.shape, compute, rules)
     check_stored_codes(q, params.dtype, call.shape)
     request = of_qparams(params, x.ndim, compute, rules.convention)
-    given = given_by(params)
+    given = numbers_of(params)
     way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
-    launch = way.bound_to(rules, x, None, 0, given, scale, zero_point)
+    launch = way.bind_to_parameters(rules, x, None, 0, given, scale, zero_point)
     settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
     finish = _finish_of(call)
 
@@ -161,7 +161,7 @@ def _resolve_compare_values(call: Call, x: Array, q: Array, *_: object) -> Bound
     check_comparable(x.shape, q.shape)
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
     way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
-    launch = way.bound(driver.Checks((0, 0, 0, 0)))
+    launch = way.bind(driver.Checks((0, 0, 0, 0)))
     finish = _finish_of(call)
 
     def measure(x: Array, q: Array, *_: object) -> Any:

@@ -8,14 +8,14 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import check_stored_codes
-from fastq.plan.by_parameters import bind_call, given_by
+from fastq.plan.by_parameters import bind_call, numbers_of
 from fastq.plan.cache import Call, call
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.result import result_of
 from fastq.plan.spec import spec_of
 from fastq.requests import quantization
 from fastq.requests.options import DequantizeOptions, ValuesOptions
-from fastq.requests.parameters import planned_qparams, rules_of
+from fastq.requests.parameters import qparams_for_plan, rules_of
 from fastq.results import Axis, QuantizedArray
 from fastq.system.arguments import dtype_of, is_a, shown
 from fastq.system.dtypes import Array
@@ -121,8 +121,8 @@ def _resolve_dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, z
     request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
     rules = request.rules
     given = rules.ready(scale, zero_point)
-    request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
-    given = given.reshaped(request.granularity.parameter_shape(codes.shape))
+    request = request.with_granularity("codes", codes.shape, given.scale.shape, given.scale.size)
+    given = given.in_shape(request.granularity.parameter_shape(codes.shape))
     spec = spec_of("dequantize", request)
     result = result_of(codes.shape, wanted, out, like=codes)
     return bind_call(spec.in_bytes if request.qtype.packed else spec, request, call, rules, given, result)
@@ -143,12 +143,12 @@ def _resolve_dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_poi
     shape = call.shape
     compute = call.qparams.compute_dtype
     rules = rules_of(call.qparams, compute)
-    params = planned_qparams(call.qparams, shape, compute, rules)
+    params = qparams_for_plan(call.qparams, shape, compute, rules)
     request = quantization.of_qparams(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
     wanted = quantization.dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return bind_call(spec_of("dequantize", request), request, call, rules, given_by(params), result)
+    return bind_call(spec_of("dequantize", request), request, call, rules, numbers_of(params), result)
 
 
 DEQUANTIZE = Operation(

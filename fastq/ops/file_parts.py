@@ -62,7 +62,7 @@ def _can_be_encoded(name: str) -> bool:
 
 
 @contextmanager
-def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
+def open_to_read(path: Path, kind: str) -> Iterator[BinaryIO]:
     """Open a file to read an object of some kind from it; errors of its reader become a ValueError of one line."""
     with path.open("rb") as file:
         try:

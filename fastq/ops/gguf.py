@@ -204,7 +204,7 @@ def _resolve_gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> B
         least_error,
         rows_each,
     )
-    launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
+    launch = _bind_task(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
         importance = None if imatrix is None else np.ascontiguousarray(as_imatrix(imatrix, data.shape, row.group)[0])
@@ -229,7 +229,7 @@ def _resolve_gguf_dequantize(call: Call, data: Array, out: Any) -> BoundCall:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
     loop = "ggml.dequantize.dequantize_groups"
-    launch = _bound(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
+    launch = _bind_task(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
     return lambda data, out, *_: launch(data, out, None)
 
 
@@ -242,7 +242,7 @@ GGUF_DEQUANTIZE = Operation(
 )
 
 
-def _bound(
+def _bind_task(
     task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], Array]:
     """Return what does a task on arrays of the same dtype, shape and strides."""

@@ -16,7 +16,7 @@ from fastq.kernels.sizes import LEAST_EXPONENT, PARTIALS
 from fastq.plan import policy, slots
 from fastq.plan.arrange import View
 from fastq.plan.cache import Call
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile
 from fastq.plan.layout import NEVER, Layout
 from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.nan_and_infinity import refuse_infinite_values, refuse_nan
@@ -56,7 +56,7 @@ def _resolve_histogram(call: Call, x: Array) -> BoundCall:
         counts = counts.sum(axis=2, dtype=counts.dtype) if plan.interleaved > 1 else counts[:, :, 0]
         result = Histogram(lo[0], hi[0], counts[0])
         for k in range(1, plan.partials):
-            result = merged(result, Histogram(lo[k], hi[k], counts[k]))
+            result = merge(result, Histogram(lo[k], hi[k], counts[k]))
         return Histogram(result.lo.reshape(shape), result.hi.reshape(shape), result.counts.reshape(*shape, -1))
 
     return launch
@@ -112,7 +112,7 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     plan = plan_launch(
         kernel, slots.HISTOGRAM, args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )
-    plan = tiled(plan, view, (dtype,), chunk_multiple=chunk_multiple)
+    plan = tile(plan, view, (dtype,), chunk_multiple=chunk_multiple)
     return HistogramReduction(
         plan=plan, partials=partials, parts=parts, interleaved=interleaved, width=width, dtype=accumulator
     )
@@ -140,14 +140,14 @@ def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
 
 
 @in_standard_mode
-def merged(a: Histogram, b: Histogram) -> Histogram:
+def merge(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""
     both = Histogram(np.asarray(np.minimum(a.lo, b.lo)), np.asarray(np.maximum(a.hi, b.hi)), a.counts)
     wanted = exponents(both)
-    return both._replace(counts=_merged_bins(a, wanted) + _merged_bins(b, wanted))
+    return both._replace(counts=_merge_bins(a, wanted) + _merge_bins(b, wanted))
 
 
-def _merged_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merge_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
     steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
     if not steps.any():

@@ -18,7 +18,7 @@ from fastq.ops.histogram import edges_of, exponents
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QPARAMS_OF_RANGES
 from fastq.plan.cache import call
 from fastq.requests.options import QuantizeOptions, RangeOptions
-from fastq.requests.quantization import calibrated
+from fastq.requests.quantization import by_calibrator
 from fastq.results import Axis, Histogram, QParams
 
 Array = NDArray[Any]
@@ -62,7 +62,7 @@ class Scheme(NamedTuple):
 
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
     """Validate what a calibrator is for; return it, and what becomes of NaN."""
-    request = calibrated(dtype, axis, symmetric, convention, nan)
+    request = by_calibrator(dtype, axis, symmetric, convention, nan)
     return Scheme(request.qtype, request.axis, request.symmetric, convention), request.nan
 
 
@@ -81,11 +81,11 @@ class Options(NamedTuple):
 def ranges(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> Ends:
     """Return the ranges that a method takes from histograms, in the compute type."""
     lo, hi = _METHODS[method](seen, scheme, compute, options)
-    return rounded(lo, compute), rounded(hi, compute)
+    return in_compute_type(lo, compute), in_compute_type(hi, compute)
 
 
 @in_standard_mode
-def rounded(ends: Array, compute: np.dtype[Any]) -> Array:
+def in_compute_type(ends: Array, compute: np.dtype[Any]) -> Array:
     """Return the ends of ranges in the compute type."""
     return ends.astype(compute)
 

@@ -240,7 +240,7 @@ def _with_parameters(
     dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
     is_float = _resolved(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
     codes = None if is_float else (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
-    spec = spec_of(op, request.placed(name, (), (), 1))
+    spec = spec_of(op, request.with_granularity(name, (), (), 1))
     conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))
     return _checked(conversion, x, out)
 

@@ -74,10 +74,10 @@ def _divergence(counts: NDArray[np.int64], start: int, quantized_bins: int) -> f
     q[:whole] = np.repeat((sums / np.maximum(present, 1) * (present != 0)).astype(np.int64), merged)
     if not p.any() or not q.any():
         return np.inf
-    return float(_relative_entropy(_smoothed(p), _smoothed(q)))
+    return float(_relative_entropy(_smooth(p), _smooth(q)))
 
 
-def _smoothed(counts: NDArray[np.int64]) -> NDArray[np.float32]:
+def _smooth(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     zeros = (counts == 0).astype(np.float32)
     others = (counts != 0).astype(np.float32)
     count = float(zeros.sum())

@@ -12,7 +12,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
-from fastq.plan.by_parameters import bind_call, given_by
+from fastq.plan.by_parameters import bind_call, numbers_of
 from fastq.plan.by_range import Work, bind_work, plan_parameters, with_new_parameters
 from fastq.plan.cache import Call, call
 from fastq.plan.launch import BoundLaunch, nothing
@@ -25,8 +25,8 @@ from fastq.requests import quantization
 from fastq.requests.options import LinearOptions, QuantizeOptions, RangeOptions
 from fastq.requests.parameters import (
     ParameterRules,
-    checked_qparams,
-    planned_qparams,
+    check_qparams,
+    qparams_for_plan,
     rules_of,
 )
 from fastq.requests.quantization import Request, as_qparams, by_range, check_beside_qparams, dtype_of_fakes
@@ -337,12 +337,12 @@ def _resolve_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundC
     work = Work(request, spec_of("quantize", request, by_range=True), codes_result(x, request.qtype, out))
     launch = bind_work(work, x, out, importance)
 
-    def quantized(
+    def quantize_by_range(
         x: Array, out: Any, importance: Any, b: None, qparams: None, noise: Noise | None = None
     ) -> QuantizedArray:
         return without_checks(QuantizedArray, *launch(x, out, importance, noise), x.shape)
 
-    return quantized
+    return quantize_by_range
 
 
 QUANTIZE = Operation(
@@ -426,8 +426,8 @@ def _resolve_quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_po
     request = quantization.by_numbers(x.dtype, call.options, *named)
     rules = request.rules
     given = rules.ready(scale, zero_point)
-    request = request.placed("x", x.shape, given.scale.shape, given.scale.size)
-    given = given.reshaped(request.granularity.parameter_shape(x.shape))
+    request = request.with_granularity("x", x.shape, given.scale.shape, given.scale.size)
+    given = given.in_shape(request.granularity.parameter_shape(x.shape))
     spec = spec_of("quantize", request)
     return bind_call(spec, request, call, rules, given, codes_result(x, request.qtype, out))
 
@@ -448,14 +448,14 @@ def _resolve_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, z
     rules, params, request = _values_by_qparams(call, x, compute)
     spec = spec_of("quantize", request)
     result = codes_result(x, params.dtype, out)
-    bound = bind_call(spec, request, call, rules, given_by(params), result)
+    bound = bind_call(spec, request, call, rules, numbers_of(params), result)
 
     @in_standard_mode
     def launch(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
     ) -> QuantizedArray:
         codes = bound(x, out, scale, zero_point, qparams, noise)
-        return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute), x.shape)
+        return without_checks(QuantizedArray, codes, check_qparams(qparams, x.shape, compute), x.shape)
 
     def launch_as_they_are(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
@@ -480,7 +480,7 @@ def _resolve_fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: A
     rules, params, request = _values_by_qparams(call, x, quantization.check_input(x.dtype))
     spec = spec_of("fake", request)
     result = result_of(x.shape, quantization.dtype_of_fakes(x.dtype), out, like=x)
-    return bind_call(spec, request, call, rules, given_by(params), result)
+    return bind_call(spec, request, call, rules, numbers_of(params), result)
 
 
 FAKE_QUANTIZE_WITH_QPARAMS = Operation(
@@ -496,5 +496,5 @@ FAKE_QUANTIZE_WITH_QPARAMS = Operation(
 def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, Request]:
     """Return the rules for parameters, parameters that are ready for values, and the request."""
     rules = rules_of(call.qparams, compute)
-    params = planned_qparams(call.qparams, x.shape, compute, rules)
+    params = qparams_for_plan(call.qparams, x.shape, compute, rules)
     return rules, params, quantization.by_qparams(x.dtype, x.ndim, params, call.options)

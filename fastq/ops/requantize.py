@@ -24,7 +24,7 @@ from fastq.kernels.pointers import ChannelOperands, RequantizeOperands
 from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange
 from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import kernel_args, requantize_address, tiled
+from fastq.plan.kernel_call import kernel_args, requantize_address, tile
 from fastq.plan.launch import BoundLaunch, Execute, nothing
 from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.operation import BoundCall, Operation
@@ -145,7 +145,7 @@ def _resolve_requantize(call: Call, acc: Array, out: Any, multiplier: Any, zero_
         way = _Launcher.of(asked, acc, target, kinds)
         execute = way.execute
         if target is out and _pass_as_they_are(asked, multiplier, zero_point, bias, ready):
-            launch = way.bound(_checks(asked, acc, target, result.nbytes, ready), factors, bias)
+            launch = way.bind(_checks(asked, acc, target, result.nbytes, ready), factors, bias)
     settle = BoundLaunch(refuse, execute, launch, asked.ready, execute_for, acc.strides).settle
     new = result.new
 
@@ -195,7 +195,7 @@ class _Launcher(NamedTuple):
         kernel = requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
         threads = policy.threads_for(size)
         plan = plan_launch(kernel, slots.REQUANTIZE, args, size, threads, chunk_multiple=WHOLE_BYTES)
-        return cls(channels.then(tiled(plan, view, elements)), view, asked.channels)
+        return cls(channels.then(tile(plan, view, elements)), view, asked.channels)
 
     def _words(self) -> tuple[Array, Array]:
         return np.empty(self.channels, _WORDS), np.empty(self.channels, _WORDS)
@@ -206,7 +206,7 @@ class _Launcher(NamedTuple):
         biases = None if bias is None else in_order(bias)
         return driver.run(self.plan, acc, out, in_order(factors), zero_point, biases, *self._words())
 
-    def bound(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
+    def bind(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
         """Return what runs on arrays and numbers as callers give them, once they pass checks."""
         if self.view.parameter_order:
             return never_fits

@@ -14,7 +14,7 @@ from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.plan import policy
 from fastq.plan.arrange import View
 from fastq.plan.cache import Call
-from fastq.plan.kernel_call import element_types, kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import element_types, kernel_address, kernel_args, tile
 from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, nothing
 from fastq.plan.memory import order_without_gaps
 from fastq.plan.nan_and_infinity import refuse_nan
@@ -56,10 +56,10 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
         backward=backward,
         status_mask=ALL_STATUS if spec.op != "dequantize" else 0,  # codes may be NaN
     )
-    return tiled(plan, view, kinds[:2])
+    return tile(plan, view, kinds[:2])
 
 
-def given_by(params: QParams) -> Parameters:
+def numbers_of(params: QParams) -> Parameters:
     """Return the numbers of QParams that are ready."""
     tensor_scale = 0.0 if params.tensor_scale is None else float(params.tensor_scale)
     return Parameters(params.scale, params.zero_point, tensor_scale)
@@ -120,7 +120,7 @@ def launch_of(
     parameter_shape = given.scale.shape
 
     def ready(scale: Any, zero_point: Any, tensor: Any, *noise: Noise | None) -> tuple[Any, ...]:
-        return *in_bits(rules.ready(scale, zero_point, tensor).reshaped(parameter_shape)), *noise
+        return *in_bits(rules.ready(scale, zero_point, tensor).in_shape(parameter_shape)), *noise
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:
@@ -150,5 +150,5 @@ def launch_of(
     way = launcher_for(x, target)
     launch: Execute = never_fits
     if target is out:
-        launch = way.bound_to(rules, x, target, result.nbytes, given, scale, zero_point)
+        launch = way.bind_to_parameters(rules, x, target, result.nbytes, given, scale, zero_point)
     return BoundLaunch(refuse, way.execute, launch, ready, execute_for, x.strides)

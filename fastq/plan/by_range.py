@@ -29,7 +29,7 @@ from fastq.plan.kernel_call import (
     element_types,
     kernel_address,
     kernel_args,
-    tiled_if_fits,
+    tile_if_fits,
     with_tensor,
 )
 from fastq.plan.launch import BoundLaunch, Execute, launcher, nothing
@@ -218,20 +218,20 @@ class OnePlan(NamedTuple):
 
     def _runner_for(self, source: Array, out: Array) -> Execute:
         """Return what runs on a copy of x with strides of its own."""
-        plan = self._replanned(self.view.of(source, out), source)
+        plan = self._plan_again(self.view.of(source, out), source)
         return self._run_in_order if plan is None else self._runner(plan, source)
 
     def _run_in_order(self, x: Array, out: Array, *parameters: Array) -> int:
         """Run on copies in the order of the view: rows of a copy without gaps may be too long for a tile."""
         x = self.view.in_order(x)
         target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of x
-        plan = self._replanned(self.view.of(x, target), x)
+        plan = self._plan_again(self.view.of(x, target), x)
         assert plan is not None  # this memory goes through no tiles
         status = self._runner(plan, x)(x, target, *parameters)
         out[...] = target
         return status
 
-    def _replanned(self, view: View, x: Array) -> RangedPlan | None:
+    def _plan_again(self, view: View, x: Array) -> RangedPlan | None:
         return plan_ranged(
             self.work.spec,
             view,
@@ -295,7 +295,7 @@ class InSteps(NamedTuple):
         choice = self.choice
         scheme = spec.range_scheme
         conversion = launcher(
-            spec.given.drawn if request.stochastic else spec.given,
+            spec.by_parameters.at_random if request.stochastic else spec.by_parameters,
             request.granularity,
             x,
             out,
@@ -402,7 +402,7 @@ def plan_ranged(
     RangedPlan or None
         None if two passes are refused, or if Python has something to do between them: it marks blocks that have NaN.
     """
-    fused = _plan_fused(spec.drawn if draws else spec, view, src, dst, one_pass)
+    fused = _plan_fused(spec.at_random if draws else spec, view, src, dst, one_pass)
     if fused is not None:
         return RangedPlan(fused)
     marks_blocks = spec.nan == "keep" and spec.arithmetic.scale_format is not None
@@ -412,7 +412,7 @@ def plan_ranged(
     reduction = plan_minmax(view, spec.nan, src)
     parameters = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
     conversion = plan_elementwise(
-        spec.given.drawn if draws else spec.given,
+        spec.by_parameters.at_random if draws else spec.by_parameters,
         view,
         src,
         dst,
@@ -511,7 +511,7 @@ def _plan_fused(
         size=loop.unit_size,
         chunk_multiple=loop.chunk_multiple,
     )
-    return tiled_if_fits(
+    return tile_if_fits(
         plan,
         view.shape,
         view.memory,

@@ -126,7 +126,7 @@ class Call(NamedTuple):
     shape: Any
     noise: Noise | None = None
 
-    def made(self) -> Any:
+    def make(self) -> Any:
         """Make the call."""
         return call(
             self.operation,
@@ -166,13 +166,13 @@ def key_of(
         if y is None
         else (y.dtype, y.shape, flags := y.flags.num, None if flags & _C_CONTIGUOUS else y.strides)
         if type(y) is ndarray
-        else _described(y),
-        kind if (kind := type(a)) in _SCALARS else _described(a),
-        kind if (kind := type(b)) in _SCALARS else _described(b),
+        else _description_of(y),
+        kind if (kind := type(a)) in _SCALARS else _description_of(a),
+        kind if (kind := type(b)) in _SCALARS else _description_of(b),
     )
 
 
-def _described(operand: Any) -> Any:
+def _description_of(operand: Any) -> Any:
     """Return what a plan may depend on: metadata of an array, type of a scalar; of a list something without a hash."""
     if isinstance(operand, ndarray):
         return type(operand), operand.dtype, operand.shape, operand.strides, operand.flags.num

@@ -16,7 +16,7 @@ from fastq.kernels.pointers import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
 from fastq.plan import policy
 from fastq.plan.arrange import with_last
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled_if_fits
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile_if_fits
 from fastq.plan.layout import Layout
 from fastq.plan.memory import NOT_STRIDED, StridedOperands, memory_of
 from fastq.plan.policy import store_mode
@@ -104,11 +104,11 @@ def plan_repack(
     if dense:
         kernel = kernel_address("body.repack.repack_elements", kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
-        return tiled_if_fits(plan, shape, memory, kinds)
+        return tile_if_fits(plan, shape, memory, kinds)
     kernel = kernel_address("body.repack.repack", kinds, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
     bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
-    return tiled_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
+    return tile_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
 
 
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:

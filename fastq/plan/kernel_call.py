@@ -89,7 +89,7 @@ def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
     return plan.with_args(tensor=tensor) if tensor else plan
 
 
-def tiled_if_fits(
+def tile_if_fits(
     plan: LaunchPlan,
     shape: tuple[int, ...],
     memory: StridedOperands,
@@ -107,8 +107,8 @@ def tiled_if_fits(
     return in_tiles(plan, shape, x._replace(copies_isnan=copies_isnan), other, args=IN_TILE, **options)
 
 
-def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options: Any) -> LaunchPlan:
+def tile(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options: Any) -> LaunchPlan:
     """Return a plan of one launch for arrays in the memory of a view, where elements alone are together."""
-    found = tiled_if_fits(plan, view.shape, view.memory, kinds, **options)
+    found = tile_if_fits(plan, view.shape, view.memory, kinds, **options)
     assert found is not None
     return found

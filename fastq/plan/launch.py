@@ -115,7 +115,7 @@ class Launcher(NamedTuple):
     draws: bool  # whether it gets `Noise` in place of sums
     codes: CodesInBytes | None = None
 
-    def bound(self, checks: Checks, in_c_order: bool = True) -> Execute:
+    def bind(self, checks: Checks, in_c_order: bool = True) -> Execute:
         """Return what runs on x, result, scale, zero point and sums, or noise, as callers give them, where checks pass.
 
         It returns the status, or `UNFIT` if a check fails and nothing was written. Without `in_c_order` it copies
@@ -138,7 +138,7 @@ class Launcher(NamedTuple):
         execute = in_order if in_c_order and not self.view.parameter_order else launch_arranged
         return execute if self.codes is None else self.codes.through(execute)
 
-    def bound_to(
+    def bind_to_parameters(
         self,
         rules: ParameterRules,
         x: Array,
@@ -164,7 +164,7 @@ class Launcher(NamedTuple):
             scalars=(given.scale.dtype.type, given.zero_point.dtype.type),
             zero=zero,
         )
-        return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
+        return self.bind(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
 
     def others(self, *sums: Any) -> tuple[Any, ...]:
         """Return the operands after zero points: sums as they are, or what kernels draw random numbers by."""

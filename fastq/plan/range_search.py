@@ -15,7 +15,7 @@ from fastq.formats.range_methods import MSERange
 from fastq.kernels.pointers import CandidateOperands, SearchOperands
 from fastq.kernels.sizes import MOST_ERROR
 from fastq.plan import policy
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled_if_fits, with_tensor
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile_if_fits, with_tensor
 from fastq.plan.layout import NEVER, Layout
 from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.policy import RUNS
@@ -97,7 +97,7 @@ class RangeSearch:
         unit = layout.unit if whole else 1
         how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
         plan = plan_launch(kernel, RANGE_SEARCH, args, view.size, self.threads, **how)
-        return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
+        return tile_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
     @in_standard_mode
     @np.errstate(over="ignore", under="ignore", invalid="ignore")

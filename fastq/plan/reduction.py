@@ -17,7 +17,7 @@ from fastq.kernels.sizes import MOST_ROW
 from fastq.kernels.status import HAS_NAN
 from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile
 from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.memory import Memory, StridedOperands, without_repeats
 from fastq.system import tuning
@@ -53,7 +53,7 @@ class NanParts:
 
     def __init__(self, x: Array, granularity: Granularity) -> None:
         view = arrange(x, None, granularity, reads=True)
-        view = view._replace(memory=StridedOperands(Memory(view.turned(x).strides, x.dtype)))
+        view = view._replace(memory=StridedOperands(Memory(view.in_view_order(x).strides, x.dtype)))
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
@@ -154,7 +154,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
         chunk=chunk,
         status_mask=ALL_STATUS if nan == "raise" else ~HAS_NAN,
     )
-    plan = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
+    plan = tile(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
     count = partials * layout.parameters
     if partials > 1:
         plan = plan.then(_plan_merge(accumulator, partials, layout.parameters))

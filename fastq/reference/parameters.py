@@ -9,7 +9,7 @@ import numpy as np
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.formats.granularity import Granularity
-from fastq.reference.codes import in_half, rounded
+from fastq.reference.codes import in_half, round_to_integers
 from fastq.reference.granularity import extremes
 from fastq.requests.quantization import compute_dtype
 from fastq.system.dtypes import Array
@@ -141,7 +141,7 @@ def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any,
     if row.zero_point == "float":
         return in_half(np.asarray(code - distance), half)
     if row.zero_point_rounded == "quotient":
-        zero_point = code - rounded(distance, row.zero_point_rounding)
+        zero_point = code - round_to_integers(distance, row.zero_point_rounding)
     else:
-        zero_point = rounded(in_half(code - distance, half), row.zero_point_rounding)
+        zero_point = round_to_integers(in_half(code - distance, half), row.zero_point_rounding)
     return np.asarray(np.clip(zero_point, first, last))

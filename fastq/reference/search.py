@@ -15,7 +15,7 @@ from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
 from fastq.reference.codes import decode, encode, in_half
-from fastq.reference.granularity import extremes, spread, sums
+from fastq.reference.granularity import broadcast_to_parts, extremes, sums
 from fastq.reference.parameters import finite_scale, from_range
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.quantization import Request
@@ -41,7 +41,7 @@ class RangeParameters:
         qtype = self.request.qtype
         where = qtype, request.axis, request.granularity.block_size, request.symmetric, request.convention
         if qtype.block_size:
-            scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
+            scale = blocks.scale_of_blocks(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
         if qtype.codebook:
             scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), request.half.scale)
@@ -80,7 +80,7 @@ def least_error(
     found = best(_candidates(lo, hi, parameters.request, method), unit)
     if method.around.size > 1:
         unit = _units_of_one(parameters.of(found[1], found[2]), parameters, lo.dtype)
-        found = best([_shared(found[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
+        found = best([_share_of_ranges(found[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
     return found[1], found[2]
 
 
@@ -89,7 +89,7 @@ def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Ite
     ftype = lo.dtype.type
     most = np.finfo(lo.dtype).max
     if not request.searches_ends_apart:
-        yield from (_shared(np.full_like(lo, p), lo, hi) for p in method.ratios)
+        yield from (_share_of_ranges(np.full_like(lo, p), lo, hi) for p in method.ratios)
         return
     for up, down in method.ends_apart.T:
         start = ftype(1 - up) * lo + ftype(up) * hi
@@ -97,7 +97,7 @@ def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Ite
         yield np.ones_like(lo), np.clip(start, -most, most), np.clip(end, -most, most)
 
 
-def _shared(share: Array, lo: Array, hi: Array) -> tuple[Array, Array, Array]:
+def _share_of_ranges(share: Array, lo: Array, hi: Array) -> tuple[Array, Array, Array]:
     """Return a share of ranges, and its ends."""
     most = np.finfo(lo.dtype).max
     return share, np.clip(share * lo, -most, most), np.clip(share * hi, -most, most)
@@ -132,7 +132,9 @@ def _error(
 ) -> Array:
     """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
     values = decode(encode(x, p, saturate=True, precision=precision), p).astype(ftype)
-    units = np.rint((x.astype(ftype) - values) * spread(unit, x.shape, p.axis, p.block_size)).astype(np.float64)
+    units = np.rint((x.astype(ftype) - values) * broadcast_to_parts(unit, x.shape, p.axis, p.block_size)).astype(
+        np.float64
+    )
     weighed = units if weights is None else units * weights  # first, as the square of units may be infinite
     return sums(weighed * units if norm == 2 else np.abs(weighed), p.axis, p.block_size)
 
@@ -141,5 +143,5 @@ def _whole(importance: Array, shape: tuple[int, ...], where: Granularity) -> Arr
     """Return importance as whole numbers relative to the largest one of each part."""
     everywhere = np.broadcast_to(importance, shape)
     most = 2.0 ** bits_of_weights(shape, where) - 1
-    largest = spread(extremes(everywhere, where)[1], shape, where.axes, where.block_size)
+    largest = broadcast_to_parts(extremes(everywhere, where)[1], shape, where.axes, where.block_size)
     return np.rint(everywhere / np.where(largest > 0, largest, 1) * most)

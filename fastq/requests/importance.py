@@ -26,7 +26,7 @@ MOST_BITS = 16
 ALL_BITS = 33
 
 
-def weighed_axis(ndim: int, where: Granularity) -> int:
+def axis_of_weights(ndim: int, where: Granularity) -> int:
     """Return the axis whose elements have weights if importance is a vector.
 
     It is the axis along which blocks run, else the last one whose elements share parameters, else the last one.
@@ -42,7 +42,7 @@ def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request
         raise ValueError("importance needs a search for ranges: range='mse', or a fastq.MSERange")
     if not is_real(dtype) and native(dtype) not in INTEGERS:
         raise TypeError(f"importance must be an array of floats or integers, not of {dtype}")
-    axis = weighed_axis(len(shape), request.granularity)
+    axis = axis_of_weights(len(shape), request.granularity)
     vector = shape[axis : axis + 1]
     if weights not in (vector, shape):
         raise ValueError(

@@ -26,7 +26,7 @@ class Parameters(NamedTuple):
     zero_point: Array
     tensor_scale: float = 0.0
 
-    def reshaped(self, shape: tuple[int, ...]) -> Parameters:
+    def in_shape(self, shape: tuple[int, ...]) -> Parameters:
         """Return the parameters in another shape; one number for all stays as it is."""
         if self.scale.size == 1 or self.scale.shape == shape:
             return self
@@ -266,7 +266,7 @@ def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     return ParameterRules(params.dtype, row, *row.dtypes(params.dtype, compute), params.block_size)
 
 
-def checked_qparams(
+def check_qparams(
     params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules | None = None
 ) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
@@ -278,7 +278,7 @@ def checked_qparams(
     return in_dtypes_of(params, scale, rules.ready_zero_point(params.zero_point, scale), compute)
 
 
-def planned_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules) -> QParams:
+def qparams_for_plan(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules) -> QParams:
     """Return parameters in the dtypes that kernels read, for the plan of calls like this one.
 
     The elements of those that have these dtypes are checked at each call, by the driver.
@@ -291,7 +291,7 @@ def planned_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
         fit = scale.shape == zero_point.shape == wanted and (params.computed or scale.dtype) == compute
         if are_read and fit and not params.dtype.scale_element and params.tensor_scale is None:
             return params
-    return checked_qparams(params, shape, compute, rules)
+    return check_qparams(params, shape, compute, rules)
 
 
 def in_dtypes_of(params: QParams, scale: Any, zero_point: Any, compute: np.dtype[Any]) -> QParams:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats import conventions
-from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, checked_coding, coding_of
+from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, check_coding, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, axes_that_fit, granularity, kind_of
@@ -20,7 +20,7 @@ from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.requests.stochastic_rounding import STOCHASTIC
 from fastq.results import QParams
-from fastq.results.parameters import unfilled
+from fastq.results.parameters import parameters_without_numbers
 from fastq.system import arguments
 
 Shape = tuple[int, ...]
@@ -188,9 +188,9 @@ class Request(NamedTuple):
         own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
         computed = None if own is not None or coding.scale == coding.compute else coding.compute
         where = self.axis, self.granularity.block_size, self.symmetric, self.convention, computed
-        return unfilled(own or coding.scale, coding.zero_point, qtype, *where)
+        return parameters_without_numbers(own or coding.scale, coding.zero_point, qtype, *where)
 
-    def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
+    def with_granularity(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
         """Return the request for raw parameters of a shape: one number belongs to the whole array.
 
         Scales with all axes, most of length 1, belong to the longer axes, as in NumPy's broadcasting. The argument
@@ -274,11 +274,11 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     always = symmetric or bool(qtype.element or qtype.block_size)
     where = granularity(axis, block_size, ndim)
     row = as_convention(options.convention)
-    coding = checked_coding(row, qtype, always, where.axes, block_size, compute)
-    half = row.rounded_to(dtype)
+    coding = check_coding(row, qtype, always, where.axes, block_size, compute)
+    half = row.half_precision_for(dtype)
     nan = check_nan(options.nan, qtype)
     if search is not None:
-        search = search.resolved(qtype, coding.row, always, kind_of(where.axes, block_size), block_size, weighed)
+        search = search.resolve(qtype, coding.row, always, kind_of(where.axes, block_size), block_size, weighed)
         if search.signs == 2:
             coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
     how = coding, nan, saturate, half, search
@@ -286,7 +286,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)
 
 
-def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
+def by_calibrator(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
     """Return the request for parameters of data that arrives piece by piece."""
     if (qtype := as_qtype(dtype)).block_size:
         raise ValueError(f"dtype must be a format without its own blocks, not {qtype}")
@@ -335,7 +335,7 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
     row = as_convention(params.convention)
     request = of_qparams(params, ndim, compute_dtype(dtype), row)
     stochastic = _is_stochastic(options.rounding, row, params.dtype)
-    return request._replace(nan=nan, saturate=saturate, half=row.rounded_to(dtype), stochastic=stochastic)
+    return request._replace(nan=nan, saturate=saturate, half=row.half_precision_for(dtype), stochastic=stochastic)
 
 
 def of_qparams(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
@@ -365,7 +365,7 @@ def by_numbers(
     row.check_format(qtype)
     axis = arguments.as_axis(options.axis)
     where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
-    how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
+    how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.half_precision_for(dtype)
     coding = coding_of(row, qtype, False, None, 0, compute)
     stochastic = _is_stochastic(options.rounding, row, qtype)
     return Request(qtype, options.convention, False, axis, where, coding, *how, stochastic=stochastic)

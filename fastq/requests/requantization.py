@@ -89,10 +89,10 @@ def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *
         where = ARRAY
         wanted = ()
     bias = None if options.key is None else _bias_dtype(options.key[0], row)
-    return RequantizeRequest(qtype, row, where, shape, wanted, _clamped(options.clamp, qtype), bias)
+    return RequantizeRequest(qtype, row, where, shape, wanted, _code_range(options.clamp, qtype), bias)
 
 
-def _clamped(clamp: object, qtype: QType) -> tuple[int, int]:
+def _code_range(clamp: object, qtype: QType) -> tuple[int, int]:
     """Return the first and the last code in use."""
     if clamp is None:
         return int(qtype.qmin), int(qtype.qmax)

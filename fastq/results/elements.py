@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.describe import format_value_formula, value_formula
 from fastq.formats.qtypes import QType
-from fastq.results.indexing import parted_by
+from fastq.results.indexing import parts_of
 from fastq.results.parameters import QParams, coding_of_parameters
 from fastq.system.arguments import as_array, is_lazy
 from fastq.system.dtypes import Array
@@ -41,7 +41,7 @@ def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
 
 def parameter_places(p: QParams, shape: tuple[int, ...], places: Places) -> Places:
     """Return where the parameters of the elements at some places are."""
-    where = parted_by(p.scale.shape, shape, p.axis, p.block_size)
+    where = parts_of(p.scale.shape, shape, p.axis, p.block_size)
     if p.scale.shape != where.parameter_shape:  # one number for all
         return (0,) * p.scale.ndim
     if not p.block_size:
@@ -93,7 +93,7 @@ def values_at(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) 
     return values_of(codes_at(codes, p.dtype, places), p, shape, places)
 
 
-def sampled_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp], ...]:
+def sample_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp], ...]:
     """Return the places of all elements of an array, or a random sample of `most`, the same at each call."""
     size = math.prod(shape)
     picked = np.arange(size) if size <= most else np.random.default_rng(0).integers(size, size=most)
@@ -132,12 +132,12 @@ def names_in(formula: str) -> list[str]:
     return list(dict.fromkeys(_NAME.findall(formula)))
 
 
-def filled_in(formula: str, terms: dict[str, Any]) -> str:
+def fill_in(formula: str, terms: dict[str, Any]) -> str:
     """Return a formula with the numbers of one element instead of names."""
-    return _NAME.sub(lambda name: written(terms[name[0]]), formula)
+    return _NAME.sub(lambda name: number_text(terms[name[0]]), formula)
 
 
-def written(number: Any) -> str:
+def number_text(number: Any) -> str:
     """Return a number with enough digits to distinguish it from others of its type."""
     return str(number).removesuffix(".0")
 

@@ -20,7 +20,7 @@ Pick = int | slice | NDArray[Any]  # the indices that are taken along an axis
 WHOLE = slice(None)
 
 
-class Parted(NamedTuple):
+class Parts(NamedTuple):
     """The shape of an array, and the elements that share parameters."""
 
     shape: tuple[int, ...]
@@ -42,15 +42,15 @@ class Parted(NamedTuple):
         return self.granularity.parameter_shape(self.shape)
 
 
-def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parted:
+def parts_of(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parts:
     """Return the granularity of parameters of a shape: the whole array if one stands for several channels."""
-    where = Parted(shape, granularity(axis, block_size, len(shape), "q"))
+    where = Parts(shape, granularity(axis, block_size, len(shape), "q"))
     if parameters == where.parameter_shape:
         return where
     if math.prod(parameters) != 1:
         needed = where.parameter_shape
         raise ValueError(f"qparams.scale has shape {parameters}, but this axis and block_size need shape {needed}")
-    return where if block_size else Parted(shape, ARRAY)
+    return where if block_size else Parts(shape, ARRAY)
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
@@ -71,10 +71,10 @@ class Part(NamedTuple):
 
     picks: tuple[Pick, ...]  # the indices that it takes along each axis
     parameters: tuple[Pick, ...]  # the indices that it takes along each axis of the parameters
-    parted: Parted
+    parts: Parts
 
 
-def part_at(index: object, whole: Parted) -> Part:
+def part_at(index: object, whole: Parts) -> Part:
     """Return the part of an array at an index."""
     picks = picks_of(index, whole.shape)
     of_axis = [
@@ -84,7 +84,7 @@ def part_at(index: object, whole: Parted) -> Part:
     left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
     shape = tuple(_count(picks[a], whole.shape[a]) for a in left)
     axes = tuple(left.index(a) for a in whole.axes if a in left)
-    return Part(tuple(picks), tuple(parameters), Parted(shape, Granularity(axes, whole.block_size)))
+    return Part(tuple(picks), tuple(parameters), Parts(shape, Granularity(axes, whole.block_size)))
 
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
@@ -145,7 +145,7 @@ def _count(pick: Pick, n: int) -> int:
     return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
 
 
-def _of_blocks(pick: Pick, whole: Parted, axis: int) -> slice:
+def _of_blocks(pick: Pick, whole: Parts, axis: int) -> slice:
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
@@ -192,10 +192,10 @@ def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     return tuple(wanted)
 
 
-def reshaped(shape: tuple[int, ...], whole: Parted) -> Parted:
+def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
     """Return the granularity of an array in another shape, in which each parameter belongs to the same elements."""
     if not whole.axes:
-        return Parted(shape, whole.granularity)
+        return Parts(shape, whole.granularity)
     axes = _block_axis(shape, whole) if whole.block_size else _channel_axes(shape, whole)
     if axes is None:
         kept = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
@@ -204,10 +204,10 @@ def reshaped(shape: tuple[int, ...], whole: Parted) -> Parted:
             f"shape {shape} joins parts of shape {whole.shape} with their own parameters, {kept} {where}; "
             "q.dequantize().reshape takes any shape"
         )
-    return Parted(shape, Granularity(axes, whole.block_size))
+    return Parts(shape, Granularity(axes, whole.block_size))
 
 
-def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
+def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
     """Return the axis along which blocks run in another shape: of the same length, or both of whole blocks."""
     (axis,), size = whole.axes, whole.block_size
     length = whole.shape[axis]
@@ -218,7 +218,7 @@ def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None
     return next(((a,) for a in (*alike, *reversed(whole_blocks))), None)
 
 
-def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
+def _channel_axes(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
     """Return the axes of another shape that lie within those of channels; None if an axis lies in both kinds."""
     runs = _runs(whole)
     kept = []
@@ -237,7 +237,7 @@ def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | No
     return tuple(kept) if parameters == math.prod(whole.parameter_shape) else None
 
 
-def _runs(whole: Parted) -> Iterator[tuple[bool, int]]:
+def _runs(whole: Parts) -> Iterator[tuple[bool, int]]:
     """Yield the number of elements of neighbouring axes of a kind, and whether they have parameters."""
     kinds = [(axis in whole.axes, n) for axis, n in enumerate(whole.shape) if n != 1]
     for own, run in groupby(kinds, key=operator.itemgetter(0)):

@@ -208,7 +208,7 @@ class QParams:
         return f"QParams({scheme_text(self)}, {parameters_text(self)})"
 
 
-def unfilled(
+def parameters_without_numbers(
     scale: np.dtype[Any],
     zero_point: np.dtype[Any],
     dtype: QType,

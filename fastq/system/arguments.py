@@ -234,10 +234,10 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
             "functions that work chunk by chunk"
         )
     if has_named_dimensions(x):
-        return as_array(_converted(x, name, _without_names), f"{name}.data")
+        return as_array(_convert(x, name, _without_names), f"{name}.data")
     refuse_mask(x, name)
     _check_device(x, name)
-    array: NDArray[Any] = _converted(_with_arrays(x, (name,)), name, _imported)
+    array: NDArray[Any] = _convert(_with_arrays(x, (name,)), name, _import_array)
     if array.dtype == object and not is_a(x, np.ndarray):  # such as None, dicts and sparse matrices
         raise TypeError(f"{name} must be an array of numbers, not {shown(x)}")
     _warn_of_unit(x, name)
@@ -247,7 +247,7 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     return array.view(np.ndarray)
 
 
-def _converted(x: Any, name: str, convert: Callable[[Any], Any]) -> Any:
+def _convert(x: Any, name: str, convert: Callable[[Any], Any]) -> Any:
     """Return what a function makes of a caller's object, whose errors become errors that name the argument."""
     try:
         return convert(x)
@@ -388,7 +388,7 @@ def _check_device(x: Any, name: str) -> None:
         )
 
 
-def _imported(x: Any) -> NDArray[Any]:
+def _import_array(x: Any) -> NDArray[Any]:
     """Return an array with the memory of an object with `__array__`, the buffer protocol or DLPack; else a new one."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is not None and isinstance(x, tensor) and not x.requires_grad and _name_of(x.dtype) in _OF_ML_DTYPES:

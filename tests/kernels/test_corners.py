@@ -17,7 +17,7 @@ from fastq import reference
 from fastq.engine.jit import intrinsic
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
-from fastq.kernels.body.range_search import _prepared_for_search
+from fastq.kernels.body.range_search import _prepare_for_search
 from fastq.kernels.formulas import PreparedBlockScale
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
@@ -241,7 +241,7 @@ def test_searches_divide_by_scales_in_the_order_of_quantizing():
     @numba.njit
     def factor(scale, tensor):
         given = PreparedBlockScale(scale, tensor, scale, scale, scale, scale)
-        return _prepared_for_search(units_of_tensor(), given).factor
+        return _prepare_for_search(units_of_tensor(), given).factor
 
     scales = np.arange(16, 32, dtype=np.float32)
     for tensor in np.random.default_rng(0).uniform(1e-4, 1e-3, 20).astype(np.float32):

@@ -47,17 +47,17 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return [part.__dask_keys__() for part in self._parts.values()]
 
     def __dask_tokenize__(self) -> Any:
-        return type(self).__name__, self._fixed, self._parts
+        return type(self).__name__, self._identity, self._parts
 
     @property
     @abstractmethod
-    def _fixed(self) -> Any:
+    def _identity(self) -> Any:
         """The other data that distinguishes it."""
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self._computed, ()
+        return self._from_computed, ()
 
-    def _computed(self, computed: list[Any]) -> Any:
+    def _from_computed(self, computed: list[Any]) -> Any:
         found = {}
         for (name, part), result in zip(self._parts.items(), computed, strict=True):
             finalize, extra = part.__dask_postcompute__()
@@ -65,9 +65,9 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._with_parts(found)
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self._persisted, ()
+        return self._from_persisted, ()
 
-    def _persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
+    def _from_persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
         found = {}
         for name, part in self._parts.items():
             rebuild, extra = part.__dask_postpersist__()
@@ -104,18 +104,18 @@ class QParams(_Collection, results.QParams):
         return {name: part for name in NUMBERS if (part := getattr(self, name)) is not None}
 
     @property
-    def _fixed(self) -> Any:
+    def _identity(self) -> Any:
         return tuple(self.key)
 
     def _with_parts(self, parts: dict[str, Any]) -> results.QParams:
-        return filled(self, **parts) if is_lazy(parts["scale"]) else in_memory(self, **parts)
+        return with_lazy_numbers(self, **parts) if is_lazy(parts["scale"]) else in_memory(self, **parts)
 
 
 def _in_one_chunk(numbers: NDArray[Any] | None) -> da.Array | None:
     return None if numbers is None else da.from_array(numbers, chunks=-1)
 
 
-def filled(
+def with_lazy_numbers(
     like: results.QParams, scale: da.Array, zero_point: da.Array, tensor_scale: da.Array | None = None
 ) -> QParams:
     """Return a copy of parameters with dask arrays as numbers."""
@@ -181,7 +181,7 @@ class QuantizedArray(_Collection, results.QuantizedArray):
         return {"codes": self.codes, **{name: _as_leaf(part) for name, part in of_params.items()}}
 
     @property
-    def _fixed(self) -> Any:
+    def _identity(self) -> Any:
         return tuple(self.qparams.key), self.shape
 
     def _with_parts(self, parts: dict[str, Any]) -> results.QuantizedArray:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fastq.adapters.dask.parts import unmasked
+from fastq.adapters.dask.parts import as_array_without_mask
 from fastq.formats.granularity import Granularity
 from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX
@@ -25,12 +25,12 @@ from fastq.system.dtypes import Array
 NOTHING = None, None, None, None  # operands of a call that are passed to tasks
 
 
-def told(call: Call, **options: Any) -> Call:
+def call_of_task(call: Call, **options: Any) -> Call:
     """Return the parts of a call that a task needs: everything except its arrays, perhaps with other options."""
     return call._replace(operands=NOTHING, qparams=None, options=call.options._replace(**options))
 
 
-def computed(
+def run_call(
     x: Array,
     scale: Array | None = None,
     zero_point: Array | None = None,
@@ -44,16 +44,16 @@ def computed(
     `places` add up to the position of its first element, which selects its random numbers.
     """
     named = asked.operation.operands
-    x = unmasked(x, named[0])
-    scale = unmasked(scale, named[2] if len(named) > 2 else "scale")
-    zero_point = unmasked(zero_point, "zero_point")
+    x = as_array_without_mask(x, named[0])
+    scale = as_array_without_mask(scale, named[2] if len(named) > 2 else "scale")
+    zero_point = as_array_without_mask(zero_point, "zero_point")
     if asked.noise is not None:
         asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
         asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
         scale = asked.qparams.scale
         zero_point = asked.qparams.zero_point
-    result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).made)
+    result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).make)
     return result.codes if asked.operation is QUANTIZE_WITH_QPARAMS else result
 
 
@@ -61,18 +61,18 @@ def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: 
     """Return the values of codes; for packed codes `last` is their number along the last axis."""
     packed = () if last is None else (*codes.shape[:-1], int(last[0]))
     shape = packed if template.dtype.packed else codes.shape
-    return computed(codes, *numbers, asked=asked._replace(shape=shape), template=template)
+    return run_call(codes, *numbers, asked=asked._replace(shape=shape), template=template)
 
 
-def requantized(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
+def requantize(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
     """Return the codes of a chunk of accumulators."""
-    acc = unmasked(acc, "acc")
-    multiplier = unmasked(multiplier, "multiplier")
-    bias = unmasked(bias, "bias")
+    acc = as_array_without_mask(acc, "acc")
+    multiplier = as_array_without_mask(multiplier, "multiplier")
+    bias = as_array_without_mask(bias, "bias")
     key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
     options = asked.options._replace(key=key)
     asked = asked._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
-    return in_own_thread(asked.made)
+    return in_own_thread(asked.make)
 
 
 def totals(
@@ -80,8 +80,8 @@ def totals(
 ) -> Totals:
     """Return the totals of the errors of a chunk, by codes and parameters or by values."""
     has_codes = template is not None
-    x = unmasked(x, "x")
-    q = unmasked(q, "q")
+    x = as_array_without_mask(x, "x")
+    q = as_array_without_mask(q, "q")
     if not x.size:
         return Totals.of_nothing(has_codes)
     if template is None:
@@ -91,7 +91,7 @@ def totals(
         operands = (x, q, p.scale, p.zero_point)
         asked = asked._replace(operation=TOTALS_OF_CODES, operands=operands, qparams=p, shape=x.shape)
     try:
-        return cast(Totals, in_own_thread(asked.made))
+        return cast(Totals, in_own_thread(asked.make))
     except ValueError:
         if missing := count_of(np.isnan, x):  # of this chunk
             return Totals.of_nothing(has_codes, missing)
@@ -100,8 +100,10 @@ def totals(
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:
     """Return a copy of parameters with other numbers."""
-    params = template.with_values(unmasked(scale, "scale"), unmasked(zero_point, "zero_point"))
-    vars(params)["tensor_scale"] = unmasked(tensor_scale, "tensor_scale")
+    params = template.with_values(
+        as_array_without_mask(scale, "scale"), as_array_without_mask(zero_point, "zero_point")
+    )
+    vars(params)["tensor_scale"] = as_array_without_mask(tensor_scale, "tensor_scale")
     return params
 
 
@@ -117,14 +119,14 @@ def field(results: Any, *, attribute: str) -> Array:
 
 def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     """Return minima and maxima of the parts of a chunk along a new first axis; reduced axes have one element."""
-    x = unmasked(x, "x")
+    x = as_array_without_mask(x, "x")
     shape = granularity.parameter_shape(x.shape)
     axes = granularity.axes
     size = granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
         asked = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
-        found = np.stack(computed(x, asked=asked))
+        found = np.stack(run_call(x, asked=asked))
     else:
         found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
     kept = granularity.parameter_axes(x.ndim)
@@ -160,9 +162,9 @@ def params_of(pairs: Array, *, scheme: Any) -> QParams:
 # --- calibrators ------------------------------------------------------------------------------------------------------
 
 
-def seen(x: Array, *, make: functools.partial[Any]) -> Any:
+def calibrate(x: Array, *, make: functools.partial[Any]) -> Any:
     """Return a calibrator of a chunk."""
-    x = unmasked(x, "x")
+    x = as_array_without_mask(x, "x")
     calibrator = make()
     in_own_thread(calibrator.update, x)
     return calibrator

@@ -113,7 +113,7 @@ def pack(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     floats = datasets.floats(ds)
-    kept = cf.kept(ds) | cf.excluded(ds, exclude)
+    kept = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
     unclear = {name: reason for name in floats if name not in kept and (reason := cf.not_numbers(floats[name]))}
     for name, reason in unclear.items():
         warnings.warn(cf.stays(name, reason), stacklevel=4)
@@ -146,9 +146,9 @@ def pack(
         ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])
         way = _within(name, bound, ways)
         limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
-        codes = _packed(name, values, missing[name], extremes, way)
+        codes = _pack_values(name, values, missing[name], extremes, way)
         del values  # before the next ones are read
-        attributes, encoding = _noted(each, limits | way.attributes)
+        attributes, encoding = _attributes_and_encoding(each, limits | way.attributes)
         if way.fill is not None:
             encoding["fill_value"] = way.stored_fill  # of cells that a zarr 3 store lacks
         packed[name] = xarray.Variable(each.dims, codes, attributes, encoding)
@@ -200,8 +200,8 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     """
     datasets.library("fastq.xarray.unpack", ds=ds)
     with undisturbed():
-        from fastq.adapters.xarray.unpacking import unpacked  # imports xarray
-    result: Dataset = unpacked(ds, None if dtype is None else as_float_dtype(dtype))
+        from fastq.adapters.xarray.unpacking import unpack_dataset  # imports xarray
+    result: Dataset = unpack_dataset(ds, None if dtype is None else as_float_dtype(dtype))
     return result
 
 
@@ -316,9 +316,9 @@ def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
     """
     if not x.size:
         return x.dtype.type(np.nan), x.dtype.type(np.nan)
-    values = x if missing is None else missing.masked(x)
+    values = x if missing is None else missing.with_nan(x)
     lo, hi = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
-    if missing is not None and np.isnan(lo) and not np.isnan(missing.without_limits.masked(x)).all():
+    if missing is not None and np.isnan(lo) and not np.isnan(missing.without_limits.with_nan(x)).all():
         return x.dtype.type(np.inf), x.dtype.type(-np.inf)
     return lo, hi
 
@@ -358,7 +358,7 @@ def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
 def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:
     """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
     family = qtype.name.rstrip("0123456789")
-    as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
+    as_signed = cf.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
     return [packing.of_range(extremes, each, as_signed) for each in qtypes]
 
@@ -380,7 +380,7 @@ def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> pack
     raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}; {way}")
 
 
-def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, way: packing.Packing) -> Any:
+def _pack_values(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, way: packing.Packing) -> Any:
     if extremes is not None and not way.has(extremes):
         (lo, hi), (first, last) = extremes, way.ends
         raise ValueError(
@@ -396,10 +396,10 @@ def _codes(x: Array, way: packing.Packing, missing: cf.Missing | None, *unchecke
     """Return the codes of values, checked if the range is known only from the values."""
     for name in unchecked:
         _check(name, _extremes(x, missing))
-    return way.encoded(x, missing)
+    return way.encode(x, missing)
 
 
-def _noted(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+def _attributes_and_encoding(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
     dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
     attributes, encoding = (

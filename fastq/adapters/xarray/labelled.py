@@ -23,8 +23,8 @@ def call(given: cache.Call) -> Any:
     _refuse_names(given)
     x = given.operands[0]
     given = _by_labels(given)
-    operands = (x.data, *map(_unlabelled, given.operands[1:]))
-    result = given._replace(operands=operands, qparams=_unlabelled(given.qparams)).made()
+    operands = (x.data, *map(_without_labels, given.operands[1:]))
+    result = given._replace(operands=operands, qparams=_without_labels(given.qparams)).make()
     label = given.operation.labels if hasattr(x, "coords") else ""
     return LABELS[label](x, result, given.options) if label else result
 
@@ -42,8 +42,8 @@ def matched(x: Any, q: Any) -> tuple[Any, Any]:
     if is_a(q, QuantizedArray):
         if not has_named_dimensions(q.codes):
             return x, q
-        return labels.aligned(x, q.codes, "x", "q.dequantize()"), q
-    return (x, labels.aligned(q, x, "q", "x")) if has_named_dimensions(q) else (x, q)
+        return labels.align(x, q.codes, "x", "q.dequantize()"), q
+    return (x, labels.align(q, x, "q", "x")) if has_named_dimensions(q) else (x, q)
 
 
 def _by_labels(given: cache.Call) -> cache.Call:
@@ -165,7 +165,7 @@ def _refuse_names(given: cache.Call) -> None:
         raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 
 
-def _unlabelled(operand: Any) -> Any:
+def _without_labels(operand: Any) -> Any:
     """Return the array in a DataArray; other objects become arrays where they are needed."""
     return operand.data if has_named_dimensions(operand) else operand
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.adapters.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, code, codes_dtype, limits, meant, numbers
+from fastq.adapters.xarray.cf import (
+    OF_GAPS,
+    OF_LIMITS,
+    OF_SCALE,
+    Missing,
+    code,
+    codes_dtype,
+    dtype_by_unsigned,
+    limits,
+    numbers,
+)
 from fastq.formats.qtypes import QType
 from fastq.ops.cast import TARGETS, cast_floats
 from fastq.ops.quantize import choose_qparams
@@ -77,9 +87,9 @@ class Packing(NamedTuple):
         (lo, hi), (first, last) = map(float, extremes), self.ends
         return not (first - lo > self.nearest_error or hi - last > self.nearest_error)
 
-    def encoded(self, x: Array, missing: Missing | None) -> Array:
+    def encode(self, x: Array, missing: Missing | None) -> Array:
         """Return the stored integers: ``clamp(rint((x - offset) / scale))`` in the compute type, or the fill value."""
-        values = (x if missing is None else missing.masked(x)).astype(self.scale.dtype, copy=False)
+        values = (x if missing is None else missing.with_nan(x)).astype(self.scale.dtype, copy=False)
         if self.fill is None and np.isnan(values).any():
             raise ValueError(f"ds has missing values in {self.name!r}, for which like has no _FillValue")
         codes, _ = cast_floats(
@@ -159,7 +169,7 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     given = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
     if stored is None or not any(given[key].size for key in OF_SCALE):
         return None
-    dtype = meant(stored, noted.get("_Unsigned"))
+    dtype = dtype_by_unsigned(stored, noted.get("_Unsigned"))
     if dtype not in TARGETS:
         raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
     single = stored.itemsize < 4 and all(given[key].dtype == np.float32 for key in OF_SCALE if given[key].size)

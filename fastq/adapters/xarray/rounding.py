@@ -93,7 +93,7 @@ def bitround(
     xarray = datasets.library("fastq.xarray.bitround", ds=ds)
     as_choice(convention, "convention", tuple(TIES))
     floats = datasets.floats(ds)
-    kept = cf.kept(ds) | cf.excluded(ds, exclude)
+    kept = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
     for name, each in floats.items():
         if cf.codes_dtype("ds", name, each.encoding.get("dtype")) is not None:
             kept.setdefault(name, "by its encoding it is packed")
@@ -108,8 +108,8 @@ def bitround(
     rounded = {}
     for name, (way, number) in ((name, chosen[name]) for name in chosen if name not in alone):
         values = datasets.values_of(name, data[name])
-        option, bits = _kept_of(name, data[name], values, way, number, dim)
-        rounded[name] = _rounded_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
+        option, bits = _bits_of(name, data[name], values, way, number, dim)
+        rounded[name] = _round_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
         del values  # before the next ones are read
         attribute, algorithm = _TOLD[option]
         holder = f"quantization_{algorithm}"
@@ -155,7 +155,7 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
     return {name: named[name] if name in named else of_all[0] for name in data if name in named or of_all}
 
 
-def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, dim: str | None) -> tuple[str, int]:
+def _bits_of(name: Any, variable: Variable, data: Any, way: str, number: Any, dim: str | None) -> tuple[str, int]:
     """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number."""
     dtype = native(variable.dtype)
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
@@ -165,7 +165,7 @@ def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, di
             raise ValueError(f"{way} of {name!r} must be from 1 to {most[way]} for {dtype}, not {number}")
         return way, number
     bound = as_float(number, f"{way} of {name!r}", 0.0, math.inf if way == "max_error" else 1.0)
-    values = _masked(data, cf.missing(name, variable))
+    values = _with_nan(data, cf.missing(name, variable))
     if way == "max_error":
         magnitude = _largest(values)
         if magnitude == cf.NOT_WRITTEN:
@@ -195,14 +195,14 @@ def _largest(values: Any) -> float:
     return float(max(dask.compute(of_blocks)[0]))
 
 
-def _masked(data: Any, missing: cf.Missing | None) -> Any:
+def _with_nan(data: Any, missing: cf.Missing | None) -> Any:
     """Return an array with NaN for missing values, lazily if it is lazy."""
     if not hasattr(data, "map_blocks"):
-        return data if missing is None else missing.masked(data)
-    return data if missing is None else datasets.by_chunks(missing.masked, data, dtype=data.dtype)
+        return data if missing is None else missing.with_nan(data)
+    return data if missing is None else datasets.by_chunks(missing.with_nan, data, dtype=data.dtype)
 
 
-def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
+def _round_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
     """Return a rounded variable, without attributes of another rounding."""
     missing = cf.missing(name, variable)
     dtype = native(variable.dtype)
@@ -212,8 +212,8 @@ def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, opt
         for noted in (variable.attrs, variable.encoding)
     )
     if (ends := attributes.get("actual_range")) is not None:
-        attributes["actual_range"] = _rounded(np.asarray(ends, dtype), missing, stays, options)
-    rounded = datasets.by_chunks(_rounded, data, missing, stays, options, dtype=dtype)
+        attributes["actual_range"] = _round_values(np.asarray(ends, dtype), missing, stays, options)
+    rounded = datasets.by_chunks(_round_values, data, missing, stays, options, dtype=dtype)
     result: Variable = xarray.Variable(variable.dims, rounded, attributes, encoding)
     return result
 
@@ -227,12 +227,12 @@ def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, A
 
 
 @in_standard_mode
-def _rounded(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
+def _round_values(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
     """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)
     if stays is not None:
         np.copyto(rounded, x, where=x == stays)
     if missing is not None:
-        gaps = np.isnan(missing.masked(x)) | np.isnan(missing.masked(rounded))
+        gaps = np.isnan(missing.with_nan(x)) | np.isnan(missing.with_nan(rounded))
         np.copyto(rounded, x, where=gaps)
     return rounded

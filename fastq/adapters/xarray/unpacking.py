@@ -55,13 +55,13 @@ class _Unpacked(BackendArray):
         return self.unpacking.values(as_array(self.packed[key], "ds"))
 
 
-def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
+def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
     """Return a Dataset as xarray decodes it, times left out; variables of packed integers in a dtype, if one is given.
 
     xarray itself decodes a few codes to tell the rule, so that its rules are not repeated here.
     """
     packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
-    decoded = _decoded(packed)
+    decoded = _decode(packed)
     # each made again when it is asked for
     found = {}
     indexes = ds.indexes
@@ -76,7 +76,7 @@ def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
     return result.assign_coords(coordinates) if coordinates else result
 
 
-def _decoded(variables: Mapping[Any, xarray.Variable]) -> Any:
+def _decode(variables: Mapping[Any, xarray.Variable]) -> Any:
     """Return variables as xarray decodes them: what its `decode_cf` calls, without the Datasets around it.
 
     It takes attributes away from the variables that it is given.
@@ -112,7 +112,7 @@ def _unpacking(
     with np.errstate(invalid="ignore"):
         candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
     with warnings.catch_warnings(action="ignore"):
-        are_gaps = np.isnan(_decoded({name: xarray.Variable("gap", candidates, attributes)})[name].values)
+        are_gaps = np.isnan(_decode({name: xarray.Variable("gap", candidates, attributes)})[name].values)
     found = tuple(dict.fromkeys(candidates[are_gaps].view(meant).tolist()))
     computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
     scale, offset = (np.array([unit], computed) for unit in units)

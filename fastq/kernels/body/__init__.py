@@ -107,7 +107,7 @@ def batch_size(spec, operands):
 
 
 @traced
-def placed(operands, room):
+def with_memory(operands, room):
     """Return operands whose results of a reduction, or else parameters, are in other memory."""
     names = results_of(operands) if reduction_of(operands) else ("scale", "zero_point")
     pointers = [v.cast_pointer(each, getattr(operands, name).dtype) for name, each in zip(names, room, strict=False)]

@@ -30,7 +30,7 @@ def _magnitude(bits, src):
 
 
 @traced
-def _signed_exponent(bits, src):
+def _with_signed_exponent(bits, src):
     """Return the bits of a float with its exponent as a sign and a magnitude."""
     mantissa, bias = of_width(src.dtype.bitwidth)
     exponent = (_magnitude(bits, src) >> v.constant(mantissa, bits)) - v.constant(bias, bits)
@@ -47,12 +47,12 @@ def _pair_at(first, second, i, vec):
     infinity = v.constant(2 * bias + 1 << mantissa, a)
     nan = (_magnitude(a, first) > infinity) | (_magnitude(b, first) > infinity)
     zero = v.constant(0, a)
-    words = (v.select(nan, zero, _signed_exponent(x, first)) for x in (a, b))
+    words = (v.select(nan, zero, _with_signed_exponent(x, first)) for x in (a, b))
     return (*words, v.select(nan, v.constant(1, a), zero))
 
 
 @traced
-def _carried(sums, vectors):
+def _add_and_carry(sums, vectors):
     """Add sixteen vectors to sums of weights 1, 2, 4 and 8, bit by bit; return these and the carry of weight 16."""
     sums = list(sums)
     for level in range(LEVELS):
@@ -72,7 +72,7 @@ def _add_pairs(first, second, i, vec, sums, omitted):
     prefetch_lanes(first, i + TOGETHER * v.count(vec) + prefetch_ahead(), vec)
     prefetch_lanes(second, i + TOGETHER * v.count(vec) + prefetch_ahead(), vec)
     of_streams = (tuple(a for a, _, _ in pairs), tuple(b for _, b, _ in pairs), tuple(a & b for a, b, _ in pairs))
-    found = tuple(_carried(sums[k], vectors) for k, vectors in enumerate(of_streams))
+    found = tuple(_add_and_carry(sums[k], vectors) for k, vectors in enumerate(of_streams))
     for _, _, nan in pairs:
         omitted = omitted + nan
     return tuple(each for each, _ in found), tuple(carry for _, carry in found), omitted

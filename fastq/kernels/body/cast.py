@@ -29,7 +29,7 @@ class CastSpec(Constants):
 
 
 @traced
-def _wrapped(x, integer):
+def _wrap(x, integer):
     """Add a multiple of the number of integers to whole numbers, so that they are in range; all steps are exact."""
     number = 2.0**integer.bitwidth
     rest = x - v.floor(x * v.constant(1 / number, x)) * v.constant(number, x)
@@ -50,7 +50,7 @@ def _cast(spec, operands, args, shared, i, kind):
         units = (units - offset) / scale
     whole = round_by_rule(spec, units)
     outside = False if spec.wraps else v.any_lane((whole < args.lowest) | (whole > args.highest))
-    inside = v.minimum(v.maximum(_wrapped(whole, integer) if spec.wraps else whole, args.lowest), args.highest)
+    inside = v.minimum(v.maximum(_wrap(whole, integer) if spec.wraps else whole, args.lowest), args.highest)
     integers = v.bounded_to_integer(inside, integer)
     if spec.nan == "raise":
         special = v.any_lane((v.absolute(x) < v.constant(float("inf"), x)) ^ True)

@@ -44,7 +44,7 @@ def _next_tie(row):
 
 
 @traced
-def approximated(spec, code, s, where):
+def values_of_approximation(spec, code, s, where):
     """Dequantize codes; values are returned as they are."""
     if v.is_float(code) and _float_code(where) is None:
         return code
@@ -52,7 +52,7 @@ def approximated(spec, code, s, where):
 
 
 @traced
-def clamped(spec, x, s, args, where):
+def clamp_mask(spec, x, s, args, where):
     """Mask of the values whose codes were clamped."""
     row = _float_code(where)
     if row is None:
@@ -83,7 +83,7 @@ def perhaps_clamped(spec, x, s, args, where):
         limit = v.constant(most, x) * s.scale
         return (v.absolute(x) < (limit * s.tensor if spec.scale_kind == "tensor" else limit)) ^ True
     if rule.quotient == "range":  # a division either way
-        return clamped(spec, x, s, args, where)
+        return clamp_mask(spec, x, s, args, where)
     reach = v.constant(0.25 if rule.rounding in ("half_even", "half_away") else -0.25, s.scale)
     dtype = computes_in(spec, s.scale)
     low, high = v.convert(args.lowest, dtype) - s.base, v.convert(args.highest, dtype) - s.base
@@ -161,7 +161,7 @@ def _add(spec, total, x, code, parameters, args, where):
     compute = v.convert(x, compute_type(spec, s.scale))
     wide = v.convert(x, types.float64)
     zero = x == v.constant(0, x)
-    error = v.absolute(wide - v.convert(approximated(spec, code, s, where), types.float64))
+    error = v.absolute(wide - v.convert(values_of_approximation(spec, code, s, where), types.float64))
     above = error
     below = v.absolute(wide)
     zeros = total.zeros
@@ -170,7 +170,7 @@ def _add(spec, total, x, code, parameters, args, where):
     if v.any_lane(zero | perhaps_clamped(spec, compute, s, args, where)):
         above, below = v.select(zero, v.constant(0, error), error), v.select(zero, v.constant(1, below), below)
         zeros = _count(zeros, zero)
-        clipped = _count(clipped, clamped(spec, compute, s, args, where))
+        clipped = _count(clipped, clamp_mask(spec, compute, s, args, where))
     sums = _by_halves(total, wide, error, (above, below))
     return Total(sums.error2, sums.x2, sums.error, sums.relative, sums.largest, sums.largest_relative, zeros, clipped)
 

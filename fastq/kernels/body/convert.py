@@ -17,7 +17,7 @@ from fastq.kernels.pointers import ElementOperands, NoisyOperands
 from fastq.kernels.scales_of_ranges import range_parameters
 from fastq.kernels.sizes import BATCHED_REGISTERS
 from fastq.kernels.spec import compute_lanes, parameter_type, status_of
-from fastq.kernels.stochastic_rounding import drawn
+from fastq.kernels.stochastic_rounding import random_numbers_of
 from fastq.kernels.traversal import geometry
 from fastq.kernels.traversal.streaming import stream_by_lines
 
@@ -37,14 +37,14 @@ def _convert_lanes(context, i, vec):
     src = operands.src
     prefetch_lanes(src, i + ahead, vec)
     x = load_elements(src, i, vec)
-    return _prepared_result(spec, operands, i, x, s), nan_mask(spec, x)
+    return _convert_prepared(spec, operands, i, x, s), nan_mask(spec, x)
 
 
 @traced
-def _prepared_result(spec, operands, i, x, s):
+def _convert_prepared(spec, operands, i, x, s):
     """Convert the lanes of x, elements from i on, by one prepared scale."""
     value = to_compute(spec, x, operands.scale)
-    return apply_op_prepared(spec, value, s, operands.dst, drawn(spec, operands, i, value))
+    return apply_op_prepared(spec, value, s, operands.dst, random_numbers_of(spec, operands, i, value))
 
 
 _stream_lines = stream_by_lines(_convert_lanes)
@@ -69,7 +69,9 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
         x = load_elements(src, i, v.dtype_of(src))
         nan |= v.any_lane(nan_mask(spec, x))
         value = to_compute(spec, x, operands.scale)
-        store_elements(dst, i, apply_op(spec, value, scale, zero_point, args, dst, drawn(spec, operands, i, value)))
+        store_elements(
+            dst, i, apply_op(spec, value, scale, zero_point, args, dst, random_numbers_of(spec, operands, i, value))
+        )
         i += 1
     return nan
 
@@ -98,8 +100,8 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
         nans = nans | nan_mask_of_two(spec, x, x2)
         v.prefetch(src, i + ahead)
         v.prefetch(src, i + n + ahead)
-        store_elements(dst, i, _prepared_result(spec, operands, i, x, s))
-        store_elements(dst, i + n, _prepared_result(spec, operands, i + n, x2, s))
+        store_elements(dst, i, _convert_prepared(spec, operands, i, x, s))
+        store_elements(dst, i + n, _convert_prepared(spec, operands, i + n, x2, s))
         i += 2 * n
     i = min(i, last)
     while True:
@@ -229,12 +231,12 @@ def _convert_more(context, i, end, vec):
     return nans
 
 
-def _run_by_run(convert):
+def _make_loop_over_runs(convert):
     """Make the loop that converts consecutive runs, each by `convert` with its prepared scale.
 
-    It returns where the next run begins, the blocks left in its row, and whether there was a NaN to report. The tail of
-    a row is written before its blocks: if it fills no register, the register begins in the block before, which then
-    overwrites its own part.
+    The loop returns three things: where the next run begins, the number of blocks left in its row, and whether there
+    was a NaN to report. It writes the tail of a row before its blocks: a tail that fills no register is written by one
+    that begins in the block before, and that block then overwrites its own part.
     """
 
     @njit
@@ -250,10 +252,10 @@ def _run_by_run(convert):
             has_rest = blocks < left and k + blocks < runs
             if has_rest:
                 end = i + blocks * args.block + rest
-                context = spec, operands, _prepared(spec, operands, args, p, k + blocks, memory), ahead
+                context = spec, operands, _prepared_scale_of(spec, operands, args, p, k + blocks, memory), ahead
                 nan |= v.any_lane(convert(context, end - max(rest, v.count(vec)), end, vec))
             for j in range(blocks):
-                context = spec, operands, _prepared(spec, operands, args, p, k + j, memory), ahead
+                context = spec, operands, _prepared_scale_of(spec, operands, args, p, k + j, memory), ahead
                 nan |= v.any_lane(convert(context, i, i + args.block, vec))
                 i += args.block
             k = k + blocks
@@ -269,12 +271,12 @@ def _run_by_run(convert):
 
 
 # runs of one or two registers, which most blocks are, have a loop of their own: decision D22
-_convert_runs_of_two = _run_by_run(_convert_two)
-_convert_runs_of_more = _run_by_run(_convert_more)
+_convert_runs_of_two = _make_loop_over_runs(_convert_two)
+_convert_runs_of_more = _make_loop_over_runs(_convert_more)
 
 
 @traced
-def _prepared(spec, operands, args, p, k, memory):
+def _prepared_scale_of(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
     if spec.op != "dequantize":
         return load_prepared(spec, memory, batch_size(spec, operands), k)
@@ -368,8 +370,8 @@ def _by_range(spec, operands, args, p, i, end):
 
 
 @traced
-def _run(spec, operands, args, p, i, end):
+def _convert_run_at(spec, operands, args, p, i, end):
     return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 
-BODIES[ElementOperands] = BODIES[NoisyOperands] = Body(_run, batch=_convert_batch, batch_size=_batch_size)
+BODIES[ElementOperands] = BODIES[NoisyOperands] = Body(_convert_run_at, batch=_convert_batch, batch_size=_batch_size)

@@ -19,7 +19,7 @@ FOUR_CHAINS = 4 if TARGET.has("avx512f") else 2
 
 
 @traced
-def loaded_lanes(registers, src):
+def lanes_once_loaded(registers, src):
     """Vec type of elements of src that fill `registers`, a literal, once they are loaded."""
     width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
     return v.Vec(src.dtype, registers * v.REGISTER_BITS // width)
@@ -34,8 +34,8 @@ def few_lanes(src):
 @njit
 def min_max(src, i, end):
     """Reduce src[i:end], one element or more, to its minimum and maximum without NaN, and whether there was a NaN."""
-    wide = loaded_lanes(FOUR_CHAINS, src)
-    narrow = loaded_lanes(1, src)
+    wide = lanes_once_loaded(FOUR_CHAINS, src)
+    narrow = lanes_once_loaded(1, src)
     few = few_lanes(src)
     if end - i >= v.count(wide):
         return _min_max(src, i, end, wide)
@@ -91,7 +91,7 @@ def min_max_of_run(src, i, end, vec):
 
 
 @njit
-def _of_run(spec, operands, args, p, i, end):
+def _reduce_run(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     store_min_max(operands, p, v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p]), nan)
     return status_of(nan, False)
@@ -187,5 +187,5 @@ def _finish(operands, p, state, nans):
 
 
 _REDUCTION = Reduction(min_max_identities, _add, merge_extremes, _finish)
-BODIES[MinMaxOperands] = Body(_of_run, batch=merge_short_runs, reduction=_REDUCTION)
+BODIES[MinMaxOperands] = Body(_reduce_run, batch=merge_short_runs, reduction=_REDUCTION)
 BODIES[PartialOperands] = Body(reduction=_REDUCTION)

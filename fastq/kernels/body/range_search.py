@@ -88,7 +88,7 @@ def _errors_below(spec, operands, args, group, i, end, least):
 @njit
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
-    tried = _Tried(operands.lo[p], operands.hi[p], 0, _found(spec, operands, args, p))
+    tried = _Tried(operands.lo[p], operands.hi[p], 0, _share_of_last_search(spec, operands, args, p))
     sums = p * args.candidates
     errors = v.scratch(LANES, types.float64)
     group = _first_group(spec, operands, args, tried)
@@ -112,7 +112,7 @@ def add_candidates(spec, operands, args, p, i, end):
 
 
 @njit
-def _found(spec, operands, args, p):
+def _share_of_last_search(spec, operands, args, p):
     """Return the share of range p that the candidates are around, 0 where they are shares themselves."""
     share = v.constant(0, operands.lo[p])
     if not spec.scale_kind and args.is_around > 0:  # formats with scales of their own have none
@@ -184,8 +184,8 @@ def _next_group(spec, operands, args, tried, unit, first):
     if not group.ready or args.period > 0:
         return group
     one = types.float32(1)
-    at_low = _add_power(spec, _units_of(spec, _searched(spec, tried.lo), group), one, group.bound)
-    at_high = _add_power(spec, _units_of(spec, _searched(spec, tried.hi), group), one, group.bound)
+    at_low = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.lo), group), one, group.bound)
+    at_high = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.hi), group), one, group.bound)
     return _group(spec, args, scale, zero_point, unit, v.maximum(at_low, at_high))
 
 
@@ -202,7 +202,7 @@ def _group(spec, args, scale, zero_point, unit, bound):
 
     These are the same numbers times a power of two, as nothing overflows or underflows with the scales that are usable.
     """
-    s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
+    s = _prepare_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
     step = _step(spec, args, scale, v.lane_type(s.scale))
     smallest = v.constant(2.0**-80, step)
     largest = v.constant(2.0**100, step)
@@ -211,7 +211,7 @@ def _group(spec, args, scale, zero_point, unit, bound):
 
 
 @traced
-def _prepared_for_search(spec, s):
+def _prepare_for_search(spec, s):
     """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
     return s._replace(factor=formulas.nvfp4_factor(s.scale, s.tensor)) if spec.scale_kind == "tensor" else s
 
@@ -342,7 +342,7 @@ def _fill(spec, operands, piece, i, unit):
 
 @traced
 def _convert(spec, operands, piece, i, k, unit, kind):
-    x = _searched(spec, to_compute(spec, load_elements(operands.src, i + k, kind), operands.scale))
+    x = _values_to_search(spec, to_compute(spec, load_elements(operands.src, i + k, kind), operands.scale))
     if _are_converted(spec, operands.src, operands.scale):
         v.store(piece.values, k, x)
     v.store(piece.in_units, k, x * unit)
@@ -412,7 +412,7 @@ def _units_of(spec, x, group):
 
 
 @traced
-def _searched(spec, x):
+def _values_to_search(spec, x):
     """Return the magnitudes of values where their errors are those of the numbers: of float codes."""
     return x if spec.code is None or formulas.is_by_table(spec) else v.absolute(x)
 
@@ -440,7 +440,7 @@ def _magnitude_ratio(spec, x, s):
 @traced
 def _add_short(spec, units, total):
     """Add a power of whole numbers to a sum of float32; exactly, where that stays below 2**24."""
-    return total + v.absolute(units) if spec.norm == 1.0 else _multiplied_and_added(units, units, total)
+    return total + v.absolute(units) if spec.norm == 1.0 else _multiply_and_add(units, units, total)
 
 
 @traced
@@ -450,11 +450,11 @@ def _add_power(spec, units, weight, total):
     weight = v.convert(weight, types.float64)
     if spec.norm == 1.0:
         return total + v.absolute(number) * weight
-    return _multiplied_and_added(number * weight, number, total)
+    return _multiply_and_add(number * weight, number, total)
 
 
 @traced
-def _multiplied_and_added(a, b, total):
+def _multiply_and_add(a, b, total):
     return v.fma(a, b, total) if formulas.HAS_FMA else a * b + total
 
 

@@ -74,7 +74,7 @@ def _status_of(spec, found):
 
 
 @traced
-def _codes_at(context, i, kind):
+def _load_codes(context, i, kind):
     """Convert the elements of a Vec or scalar type from src[i] on; return the codes and a mask of those to report."""
     spec, src, dst = context
     if spec.op != "binarize":
@@ -90,13 +90,13 @@ def _codes_at(context, i, kind):
 
 
 @njit
-def _prefetched_codes_at(context, i, vec):
+def _prefetch_and_load_codes(context, i, vec):
     ahead = load_store.prefetch_ahead() * 4  # only here: in cache the loop has no room for it
     load_store.prefetch_lanes(context[1], i + ahead, vec)
-    return _codes_at(context, i, vec)
+    return _load_codes(context, i, vec)
 
 
-_stream_lines = stream_by_lines(_prefetched_codes_at)
+_stream_lines = stream_by_lines(_prefetch_and_load_codes)
 
 
 @traced
@@ -125,7 +125,7 @@ def _repack_row(spec, src, dst, size, streaming):
         k, more = _repack_lanes(context, k, size, _whole_bytes(src))
         found |= more
     while k < size:
-        code, more = _codes_at(context, k, v.dtype_of(src))
+        code, more = _load_codes(context, k, v.dtype_of(src))
         found |= more
         load_store.store_elements(dst, k, code)
         k += 1
@@ -138,9 +138,9 @@ def _repack_lanes(context, k, size, vec):
     n = v.count(vec)
     if k > size - n:
         return k, False
-    _, reported = _codes_at(context, k, vec)
+    _, reported = _load_codes(context, k, vec)
     while k <= size - n:
-        codes, more = _codes_at(context, k, vec)
+        codes, more = _load_codes(context, k, vec)
         load_store.store_elements(context[2], k, codes)
         reported = reported | more
         k += n

@@ -22,7 +22,7 @@ class UnpackSpec(Constants):
 
 
 @traced
-def _unpacked(spec, operands, args, shared, i, kind):
+def _unpack(spec, operands, args, shared, i, kind):
     """Return the values of the codes from src[i] on, and that nothing is reported."""
     scale, offset = shared
     codes = load_elements(operands.src, i, kind)
@@ -35,4 +35,4 @@ def _unpacked(spec, operands, args, shared, i, kind):
     return values, 0
 
 
-BODIES[UnpackOperands] = Body(elements=_unpacked)
+BODIES[UnpackOperands] = Body(elements=_unpack)

@@ -19,11 +19,11 @@ from fastq.kernels.ggml.search import (
     F32,
     LANES,
     U8,
-    chosen_of,
     codebook_index,
     codebook_number,
     extremes,
     first_largest,
+    select_each,
 )
 from fastq.kernels.ggml.spec import from_half, half, step_of
 
@@ -189,7 +189,7 @@ def better_of(spec, part, tried, found):
         x = v.load(part.x, i, F32)
         miss = value_of(spec, nearest_number(spec, x, step, low, inverse), step, low) - x
         error = error + weight_at(spec, part, i) * miss * miss
-    return chosen_of(error < found[0], (error, scale, low), found)
+    return select_each(error < found[0], (error, scale, low), found)
 
 
 @traced
@@ -234,7 +234,7 @@ def scale_by(spec, part, base, number):
     if spec.row.count("scales"):
         zero = spec.row.scale_zero
         return _within(v.rint(base / number * inverse_of(part.unit)), -zero, zero - 1)
-    return rounded(spec, base / number)
+    return round_parameter(spec, base / number)
 
 
 @traced
@@ -243,7 +243,7 @@ def _within(x, least, most):
 
 
 @traced
-def rounded(spec, x):
+def round_parameter(spec, x):
     """Round a parameter to its stored form."""
     return from_half(spec, half(spec, x))
 
@@ -254,10 +254,10 @@ def _try_ends(spec, part, first, delta, last, found):
     low, high = extremes(part.x, spec.sub)
     step = (high - low) / v.constant(spec.steps, low)
     for k in range(last + 1):
-        least = rounded(spec, low + step * _number(first, delta, k))
+        least = round_parameter(spec, low + step * _number(first, delta, k))
         for i in range(last + 1):
             top = high - step * _number(first, delta, i)
-            scale = rounded(spec, (top - least) / v.constant(spec.steps, low))
+            scale = round_parameter(spec, (top - least) / v.constant(spec.steps, low))
             found = better_of(spec, part, (scale, least), found)
     return found
 
@@ -279,14 +279,14 @@ def _least_squares(spec, part, scale, low):
         sum_l = sum_l + weighted
         sum_l2 = sum_l2 + weighted * number
         sum_ly = sum_ly + weighted * y
-    return fitted(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly)
+    return fit_parameters(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly)
 
 
 @traced
-def fitted(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly):
+def fit_parameters(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly):
     """Solve for the parameters of least error."""
     if not spec.row.has_minimum:
-        return rounded(spec, sum_ly / sum_l2), low
+        return round_parameter(spec, sum_ly / sum_l2), low
     determinant = sum_w * sum_l2 - sum_l * sum_l
     least = low + (sum_l2 * sum_y - sum_l * sum_ly) / determinant
-    return rounded(spec, (sum_w * sum_ly - sum_l * sum_y) / determinant), rounded(spec, least)
+    return round_parameter(spec, (sum_w * sum_ly - sum_l * sum_y) / determinant), round_parameter(spec, least)

@@ -17,7 +17,7 @@ from fastq.kernels.parameters import store_parameters
 from fastq.kernels.scales_of_ranges import range_parameters
 from fastq.kernels.sizes import BLOCK_SIZES
 from fastq.kernels.spec import compute_lanes, status_of
-from fastq.kernels.stochastic_rounding import drawn
+from fastq.kernels.stochastic_rounding import random_numbers_of
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, streams_if, write_pointer
 
@@ -151,7 +151,7 @@ def _convert_blocks(spec, operands, p, memory):
         i = (p + k) * v.count(vec)
         prefetch_lanes(src, i + ahead, vec)
         x = to_compute(spec, load_elements(src, i, vec), scale)
-        store_elements(dst, i, apply_op_prepared(spec, x, s, dst, drawn(spec, operands, i, x)))
+        store_elements(dst, i, apply_op_prepared(spec, x, s, dst, random_numbers_of(spec, operands, i, x)))
 
 
 # --- one --------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from fastq.kernels.nan import nan_mask
 from fastq.kernels.operands import fewest_lanes, quarter_lanes, register_lanes
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal.merged_rows import MEMORY, PAGE, ROOM, merge_rows, side_by_side
-from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
+from fastq.kernels.traversal.row_group import convert_lanes, rows_at_a_time, visit_group
 from fastq.kernels.traversal.streaming import stream_by_lines, streams_row
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _convert_lanes(context, i, vec):
     load_store.prefetch_lanes(src, i + load_store.prefetch_distance(src), vec)
     x = load_store.load_elements(src, i, vec)
     scale, zero_point = parameters.load_parameters(spec, operands, args, p + i, vec)
-    return converted(spec, operands, args, i, x, scale, zero_point)
+    return convert_lanes(spec, operands, args, i, x, scale, zero_point)
 
 
 _stream_lines = stream_by_lines(_convert_lanes)

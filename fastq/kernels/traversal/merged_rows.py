@@ -29,8 +29,8 @@ def side_by_side(spec, operands, args, p, rows, room):
 def _results_side_by_side(operands, args, p, rows, room):
     if args.merged == 1:
         return operands
-    placed = body.placed(operands, room)
-    nothing = nothing_like(operands, body.load_state(placed, 0, _copied(operands[1]))[0])
+    placed = body.with_memory(operands, room)
+    nothing = nothing_like(operands, body.load_state(placed, 0, _copied_lanes(operands[1]))[0])
     for k in range(0, rows * args.inner, _COPIED):
         body.save_state(placed, k, nothing)
     return placed
@@ -49,13 +49,13 @@ def _parameters_side_by_side(operands, args, p, rows, room):
     scale, zero_point = parameter_bits(operands)
     _repeat(v.advance(scale, p), room[0], args.inner, rows)
     _repeat(v.advance(zero_point, p), room[1], args.inner, rows)
-    return body.placed(operands, room)
+    return body.with_memory(operands, room)
 
 
 @njit
 def _repeat(src, room, n, rows):
     """Store the n elements of src `rows` times in succession; up to `_COPIED` more may be written after them."""
-    vec = _copied(src)
+    vec = _copied_lanes(src)
     at = src
     dst = v.cast_pointer(room, v.dtype_of(src))
     if _reads_next_page(src, n):
@@ -85,7 +85,7 @@ def _reads_next_page(where, n):
 
 
 @traced
-def _copied(where):
+def _copied_lanes(where):
     """Vec type of as many elements of a pointer as are copied at a time."""
     return v.Vec(where.dtype, _COPIED)
 
@@ -104,7 +104,7 @@ def _merge_rows(operands, args, p, rows, beside):
     n = args.inner
     half = rows // 2
     one = v.dtype_of(operands[1])
-    vec = _copied(operands[1])
+    vec = _copied_lanes(operands[1])
     while rows == 2 * half and half * n % _COPIED == 0:
         for k in range(0, half * n, _COPIED):
             both = body.load_state(beside, half * n + k, vec), body.load_state(beside, k, vec)

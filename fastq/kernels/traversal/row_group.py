@@ -10,7 +10,7 @@ from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lan
 from fastq.kernels.nan import nan_mask, nan_mask_of_two
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.parameters import load_parameters
-from fastq.kernels.stochastic_rounding import drawn
+from fastq.kernels.stochastic_rounding import random_numbers_of
 from fastq.kernels.traversal.streaming import streams_row
 
 GROUP = 4  # rows
@@ -84,15 +84,15 @@ def _by_parameters(spec, operands, args, p, i, vec, step):
     nans = False
     for r in range(GROUP):
         k = i + r * step
-        y, found = converted(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
+        y, found = convert_lanes(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
         store_elements(operands.dst, k, y)
         nans = nans | found if r else found
     return nans
 
 
 @traced
-def converted(spec, operands, args, i, x, scale, zero_point):
+def convert_lanes(spec, operands, args, i, x, scale, zero_point):
     """Convert lanes, elements from i on, by the parameters of their columns; also return which have a NaN to report."""
     value = to_compute(spec, x, operands.scale)
-    y = apply_op(spec, value, scale, zero_point, args, operands.dst, drawn(spec, operands, i, value))
+    y = apply_op(spec, value, scale, zero_point, args, operands.dst, random_numbers_of(spec, operands, i, value))
     return y, nan_mask(spec, x)

@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels.body import placed, rebase
+from fastq.kernels.body import rebase, with_memory
 from fastq.kernels.operands import parameter_bits
 from fastq.kernels.sizes import LONGEST, RUNS_TOGETHER
 from fastq.kernels.traversal import columns
@@ -28,14 +28,14 @@ def short_runs(spec, operands, args, units):
         run = i // size
         first = run * size
         end = min(first + args.merged * size, stop)
-        beside = _spread(operands, size, run, (end - first + size - 1) // size, room)
+        beside = _spread_parameters(operands, size, run, (end - first + size - 1) // size, room)
         status |= columns.visit(spec, beside, args, -first, i, end)
         i = end
     return status
 
 
 @njit
-def _spread(operands, size, p, many, room):
+def _spread_parameters(operands, size, p, many, room):
     """Return operands with the parameters of `many` runs from p on, each repeated for all elements of its run."""
     scale, zero_point = parameter_bits(operands)
     scales = v.cast_pointer(room[0], v.dtype_of(scale))
@@ -43,7 +43,7 @@ def _spread(operands, size, p, many, room):
     for k in range(many):  # what is written too much, the next run writes over
         v.store(scales, k * size, v.full(scale[p + k], _spread_lanes(scale)))
         v.store(zero_points, k * size, v.full(zero_point[p + k], _spread_lanes(zero_point)))
-    return placed(operands, room)
+    return with_memory(operands, room)
 
 
 @traced

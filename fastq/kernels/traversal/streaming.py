@@ -152,7 +152,7 @@ def flush(stage, added):
 
 
 @njit
-def advanced(stage, added):
+def advance(stage, added):
     """Return the stage after bytes were written to `write_pointer`, flushed if it has `FLUSH_BYTES` of them."""
     memory, target, first, filled = stage
     if filled + added >= FLUSH_BYTES:

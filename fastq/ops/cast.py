@@ -66,13 +66,13 @@ def cast_floats(
     return result, _launch(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
-def _resolve_unpack_array(call: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
+def _resolve_unpack_array(arguments: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
     """Resolve `fastq.xarray.unpack_array`."""
     if native(codes.dtype) not in TARGETS:
         raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
-    asked = unpack(codes.dtype, call.options, scale_factor, add_offset)
-    unpacked = _bind_unpack(codes, *asked)
-    ready = asked.ready
+    request = unpack(codes.dtype, arguments.options, scale_factor, add_offset)
+    unpacked = _bind_unpack(codes, *request)
+    ready = request.ready
     return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
 
 

@@ -113,14 +113,14 @@ def _launcher_of_errors(
     return way, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
 
 
-def _resolve_compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.compare` with codes, or only the totals, which those of other chunks of an array are added to."""
     check_input(x.dtype)
-    check_comparable(x.shape, call.shape)
-    compute = call.qparams.compute_dtype
-    rules = rules_of(call.qparams, compute)
-    params = qparams_for_plan(call.qparams, call.shape, compute, rules)
-    check_stored_codes(q, params.dtype, call.shape)
+    check_comparable(x.shape, arguments.shape)
+    compute = arguments.qparams.compute_dtype
+    rules = rules_of(arguments.qparams, compute)
+    params = qparams_for_plan(arguments.qparams, arguments.shape, compute, rules)
+    check_stored_codes(q, params.dtype, arguments.shape)
     request = of_qparams(params, x.ndim, compute, rules.convention)
     given = numbers_of(params)
     way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
@@ -130,7 +130,7 @@ def _resolve_compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_poin
 
     launch = way.bind_to_parameters(rules, x, None, 0, given, scale, zero_point)
     settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
-    finish = _finish_of(call)
+    finish = _finish_of(arguments)
 
     def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Any:
         sums = np.zeros(shape)
@@ -154,7 +154,7 @@ COMPARE_CODES = Operation(
 TOTALS_OF_CODES = dataclasses.replace(COMPARE_CODES, name="TOTALS_OF_CODES")
 
 
-def _resolve_compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
+def _resolve_compare_values(arguments: Call, x: Array, q: Array, *_: object) -> BoundCall:
     """Resolve `fastq.compare` with an array, or only the totals."""
     compute = check_input(x.dtype)
     check_approximation(q.dtype)
@@ -162,7 +162,7 @@ def _resolve_compare_values(call: Call, x: Array, q: Array, *_: object) -> Bound
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
     way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
     launch = way.bind(driver.Checks((0, 0, 0, 0)))
-    finish = _finish_of(call)
+    finish = _finish_of(arguments)
 
     def measure(x: Array, q: Array, *_: object) -> Any:
         sums = np.zeros(shape)
@@ -185,8 +185,8 @@ COMPARE_VALUES = Operation(
 TOTALS_OF_VALUES = dataclasses.replace(COMPARE_VALUES, name="TOTALS_OF_VALUES")
 
 
-def _finish_of(call: Call) -> Callable[[Array, int, bool], Any]:
-    return _totals if call.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
+def _finish_of(arguments: Call) -> Callable[[Array, int, bool], Any]:
+    return _totals if arguments.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
 
 
 @in_standard_mode

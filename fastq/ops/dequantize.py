@@ -114,18 +114,18 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     return result
 
 
-def _resolve_dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_dequantize_linear(arguments: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     scale_dtype = dtype_of(scale, "scale")
-    wanted = quantization.dtype_of_values(call.options.dtype, out, quantization.dtype_by_scale(scale_dtype))
-    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
+    wanted = quantization.dtype_of_values(arguments.options.dtype, out, quantization.dtype_by_scale(scale_dtype))
+    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, arguments.options)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.with_granularity("codes", codes.shape, given.scale.shape, given.scale.size)
     given = given.in_shape(request.granularity.parameter_shape(codes.shape))
     spec = spec_of("dequantize", request)
     result = result_of(codes.shape, wanted, out, like=codes)
-    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, call, rules, given, result)
+    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, arguments, rules, given, result)
 
 
 DEQUANTIZE_LINEAR = Operation(
@@ -138,17 +138,17 @@ DEQUANTIZE_LINEAR = Operation(
 )
 
 
-def _resolve_dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_dequantize(arguments: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
-    shape = call.shape
-    compute = call.qparams.compute_dtype
-    rules = rules_of(call.qparams, compute)
-    params = qparams_for_plan(call.qparams, shape, compute, rules)
+    shape = arguments.shape
+    compute = arguments.qparams.compute_dtype
+    rules = rules_of(arguments.qparams, compute)
+    params = qparams_for_plan(arguments.qparams, shape, compute, rules)
     request = quantization.of_qparams(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
-    wanted = quantization.dtype_of_values(call.options.dtype, out, compute)
+    wanted = quantization.dtype_of_values(arguments.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return bind_call(spec_of("dequantize", request), request, call, rules, numbers_of(params), result)
+    return bind_call(spec_of("dequantize", request), request, arguments, rules, numbers_of(params), result)
 
 
 DEQUANTIZE = Operation(

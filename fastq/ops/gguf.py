@@ -183,10 +183,10 @@ class _Task(NamedTuple):
         return self.dependent(data) if self.needs_rows else GGUF_GROUP
 
 
-def _resolve_gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
+def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
-    row = as_block_format(call.options.qtype, to_write=True)
-    least_error = as_least_error(call.options.range, row)
+    row = as_block_format(arguments.options.qtype, to_write=True)
+    least_error = as_least_error(arguments.options.range, row)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
@@ -222,9 +222,9 @@ GGUF_QUANTIZE = Operation(
 )
 
 
-def _resolve_gguf_dequantize(call: Call, data: Array, out: Any) -> BoundCall:
+def _resolve_gguf_dequantize(arguments: Call, data: Array, out: Any) -> BoundCall:
     """Resolve `fastq.gguf.dequantize`."""
-    row = as_block_format(call.options.qtype)
+    row = as_block_format(arguments.options.qtype)
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)

@@ -32,9 +32,9 @@ from fastq.system.arguments import native
 Array = NDArray[Any]
 
 
-def _resolve_histogram(call: Call, x: Array) -> BoundCall:
+def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
     """Resolve the histogram of each part of an array."""
-    axis, bins, nan = call.options
+    axis, bins, nan = arguments.options
     check_input(x.dtype)
     where = granularity(axis, 0, x.ndim)
     shape = where.parameter_shape(x.shape)

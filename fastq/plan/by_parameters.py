@@ -66,13 +66,18 @@ def numbers_of(params: QParams) -> Parameters:
 
 
 def bind_call(
-    spec: OpSpec, request: quantization.Request, call: Call, rules: ParameterRules, given: Parameters, result: Result
+    spec: OpSpec,
+    request: quantization.Request,
+    arguments: Call,
+    rules: ParameterRules,
+    given: Parameters,
+    result: Result,
 ) -> BoundCall:
     """Build the closure that the plan cache keeps: calling it costs half of a method call.
 
     `given` holds the validated parameters.
     """
-    zero_point = call.operands[3]
+    zero_point = arguments.operands[3]
     # zeros for callers who give no zero point, in one row
     zeros = given.zero_point.reshape(-1) if zero_point is None else None
     # zero points of a dtype of ml_dtypes are converted to what kernels read: int16, other signs, or floats
@@ -81,7 +86,7 @@ def bind_call(
         storage = storage_of(zero_point.dtype)
     if given.zero_point.dtype != storage:
         storage = None
-    launch = launch_of(spec, request, call, rules, given, result, given.zero_point if storage else zero_point)
+    launch = launch_of(spec, request, arguments, rules, given, result, given.zero_point if storage else zero_point)
     new = result.new
     launch_given = launch.launch
     settle = launch.settle
@@ -106,7 +111,7 @@ def bind_call(
 def launch_of(
     spec: OpSpec,
     request: quantization.Request,
-    call: Call,
+    arguments: Call,
     rules: ParameterRules,
     given: Parameters,
     result: Result,
@@ -116,7 +121,7 @@ def launch_of(
 
     `given` are the parameters made ready, which may be the caller's arrays, so the launch does not keep them.
     """
-    x, out, scale, _ = call.operands
+    x, out, scale, _ = arguments.operands
     parameter_shape = given.scale.shape
 
     def ready(scale: Any, zero_point: Any, tensor: Any, *noise: Noise | None) -> tuple[Any, ...]:
@@ -127,7 +132,7 @@ def launch_of(
         return BoundLaunch(refuse, nothing, ready=ready)
     in_kernel = in_bits(given)
     has_blocks = request.granularity.block_size > 0  # else the order of scales is not read
-    shape = x.shape if call.shape is None else call.shape
+    shape = x.shape if arguments.shape is None else arguments.shape
     dtypes = x.dtype, result.dtype, in_kernel.scale.dtype, in_kernel.zero_point.dtype
     scale_order = order_without_gaps(in_kernel.scale) if has_blocks else None
 

@@ -99,8 +99,8 @@ def call(
     """
     if type(x) is not ndarray:
         if (adapter := adapters.adapter_of(x)) is not None:
-            asked = Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise)
-            return adapter.call(asked)
+            arguments = Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise)
+            return adapter.call(arguments)
         x = as_array(x, operation.operands[0])
     recent = plans.recent
     try:
@@ -200,7 +200,7 @@ def _are_immutable(options: tuple[Any, ...]) -> bool:
     return True
 
 
-def _resolve(asked: Call) -> BoundCall:
+def _resolve(arguments: Call) -> BoundCall:
     """Return the plan of a call, which is made in the standard floating-point mode."""
-    operation = asked.operation
-    return in_standard_mode(operation.resolve)(asked, *asked.operands[: len(operation.operands)])
+    operation = arguments.operation
+    return in_standard_mode(operation.resolve)(arguments, *arguments.operands[: len(operation.operands)])

@@ -24,14 +24,14 @@ from fastq.system.dtypes import Array
 
 def bitround(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.bitround`."""
-    asked = bitrounding.bitround(dtype_in(x, "x"), call.options)
+    request = bitrounding.bitround(dtype_in(x, "x"), call.options)
     axes = tuple(range(x.ndim))
-    how: dict[str, Any] = {"asked": in_task.call_of_task(call), "dtype": asked.dtype, "token": "bitround"}
-    if asked.max_error is None:
+    how: dict[str, Any] = {"arguments": in_task.call_of_task(call), "dtype": request.dtype, "token": "bitround"}
+    if request.max_error is None:
         return blockwise(in_task.run_call, axes, x, axes, **how)
     chunks = Parts(x.chunks, ARRAY).result_chunks
     found = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
-    return blockwise(_within, axes, x, axes, found.max(), (), request=asked, **how)
+    return blockwise(_within, axes, x, axes, found.max(), (), request=request, **how)
 
 
 def _largest(x: Array) -> Array:
@@ -39,10 +39,10 @@ def _largest(x: Array) -> Array:
     return np.full((1,) * x.ndim, in_own_thread(largest, x))
 
 
-def _within(x: Array, found: Any, *, asked: Call, request: bitrounding.BitRounding) -> Any:
+def _within(x: Array, found: Any, *, arguments: Call, request: bitrounding.BitRounding) -> Any:
     """Round a chunk to the bits that the largest magnitude of all chunks requires."""
-    options = asked.options._replace(keepbits=request.keepbits_within(float(found)), max_error=None)
-    return in_task.run_call(x, asked=asked._replace(options=options, types=(int, type(None), type(None))))
+    options = arguments.options._replace(keepbits=request.keepbits_within(float(found)), max_error=None)
+    return in_task.run_call(x, arguments=arguments._replace(options=options, types=(int, type(None), type(None))))
 
 
 def bit_information(call: Call, x: da.Array) -> BitInformation:
@@ -66,11 +66,11 @@ def _first(x: Array, axis: int) -> Array:
 
 def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
     """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
-    asked = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
+    arguments = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
     x = as_array_without_mask(x, "x")
-    found: BitInformation = in_task.run_call(x, asked=asked)
+    found: BitInformation = in_task.run_call(x, arguments=arguments)
     if edge is None:
         return found
     across = np.concatenate([x.take([-1], axis), edge], axis)
-    of_edge: BitInformation = in_task.run_call(across, asked=asked)
+    of_edge: BitInformation = in_task.run_call(across, arguments=arguments)
     return found + of_edge

@@ -49,7 +49,7 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
 
 def task_options_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
     """Return the parts of a call for tasks; their plans depend on the prepared parameters, not on the caller's."""
-    return {"asked": in_task.call_of_task(call, key=params.key), "template": _template(params)}
+    return {"arguments": in_task.call_of_task(call, key=params.key), "template": _template(params)}
 
 
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
@@ -128,9 +128,9 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     request, parts, operands = _place_parameters(call, request)
     parts.check_aligned(request.qtype)
     call, places = with_noise(call, x.chunks)
-    asked = _task_options_with_axes(call, request, request.qtype)
+    arguments = _task_options_with_axes(call, request, request.qtype)
     of_array = (None, None)
-    return codes_of(parts.chunks, request.qtype, in_task.run_call, *operands, *of_array, *places, asked=asked)
+    return codes_of(parts.chunks, request.qtype, in_task.run_call, *operands, *of_array, *places, arguments=arguments)
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
@@ -141,7 +141,7 @@ def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
         call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options)
     )
     parts.check_aligned()
-    how = {"asked": _task_options_with_axes(call, request, wanted), "token": "dequantize_linear"}
+    how = {"arguments": _task_options_with_axes(call, request, wanted), "token": "dequantize_linear"}
     return blockwise(in_task.run_call, parts.all_axes, *operands, dtype=wanted, **how)
 
 
@@ -181,7 +181,7 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     parts = Parts(acc.chunks, request.where)
     given = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
     operands = [each for numbers, name in given for each in _operand(numbers, parts, name, "acc")]
-    how = {"zero_point": int(zero_point), "asked": in_task.call_of_task(call, dtype=request.qtype, key=None)}
+    how = {"zero_point": int(zero_point), "arguments": in_task.call_of_task(call, dtype=request.qtype, key=None)}
     options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
     return blockwise(in_task.requantize, parts.all_axes, acc, parts.all_axes, *operands, **options)
 

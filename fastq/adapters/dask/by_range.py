@@ -71,7 +71,7 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
     call, places = with_noise(call, x.chunks)
-    how = {"asked": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
+    how = {"arguments": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
     weights = _weights(call, parts)
     if places:
         weights = (*(weights or (None, None)), *(None, None) * 2, *places)

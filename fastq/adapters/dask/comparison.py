@@ -48,7 +48,9 @@ def compare_values(call: Call, x: da.Array) -> Any:
     q = da.asarray(q)  # which does not take every dtype
     if not any(map(math.isnan, (*x.shape, *q.shape))):
         check_comparable(x.shape, q.shape)
-    return _add_up(x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), asked=in_task.call_of_task(call))
+    return _add_up(
+        x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), arguments=in_task.call_of_task(call)
+    )
 
 
 def _add_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:

@@ -36,47 +36,52 @@ def run_call(
     zero_point: Array | None = None,
     tensor_scale: Array | None = None,
     *places: Any,
-    asked: Call,
+    arguments: Call,
     template: QParams | None = None,
 ) -> Any:
     """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams like a template.
 
     `places` add up to the position of its first element, which selects its random numbers.
     """
-    named = asked.operation.operands
+    named = arguments.operation.operands
     x = as_array_without_mask(x, named[0])
     scale = as_array_without_mask(scale, named[2] if len(named) > 2 else "scale")
     zero_point = as_array_without_mask(zero_point, "zero_point")
-    if asked.noise is not None:
-        asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
+    if arguments.noise is not None:
+        arguments = arguments._replace(noise=arguments.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
-        asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
-        scale = asked.qparams.scale
-        zero_point = asked.qparams.zero_point
-    result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).make)
-    return result.codes if asked.operation is QUANTIZE_WITH_QPARAMS else result
+        arguments = arguments._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
+        scale = arguments.qparams.scale
+        zero_point = arguments.qparams.zero_point
+    result = in_own_thread(arguments._replace(operands=(x, None, scale, zero_point)).make)
+    return result.codes if arguments.operation is QUANTIZE_WITH_QPARAMS else result
 
 
-def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: Call, template: QParams) -> Any:
+def dequantize(codes: Array, last: Array | None, *numbers: Array | None, arguments: Call, template: QParams) -> Any:
     """Return the values of codes; for packed codes `last` is their number along the last axis."""
     packed = () if last is None else (*codes.shape[:-1], int(last[0]))
     shape = packed if template.dtype.packed else codes.shape
-    return run_call(codes, *numbers, asked=asked._replace(shape=shape), template=template)
+    return run_call(codes, *numbers, arguments=arguments._replace(shape=shape), template=template)
 
 
-def requantize(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
+def requantize(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, arguments: Call) -> Any:
     """Return the codes of a chunk of accumulators."""
     acc = as_array_without_mask(acc, "acc")
     multiplier = as_array_without_mask(multiplier, "multiplier")
     bias = as_array_without_mask(bias, "bias")
     key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
-    options = asked.options._replace(key=key)
-    asked = asked._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
-    return in_own_thread(asked.make)
+    options = arguments.options._replace(key=key)
+    arguments = arguments._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
+    return in_own_thread(arguments.make)
 
 
 def totals(
-    x: Array, q: Array, last: Array | None = None, *numbers: Array | None, asked: Call, template: QParams | None = None
+    x: Array,
+    q: Array,
+    last: Array | None = None,
+    *numbers: Array | None,
+    arguments: Call,
+    template: QParams | None = None,
 ) -> Totals:
     """Return the totals of the errors of a chunk, by codes and parameters or by values."""
     has_codes = template is not None
@@ -85,13 +90,13 @@ def totals(
     if not x.size:
         return Totals.of_nothing(has_codes)
     if template is None:
-        asked = asked._replace(operation=TOTALS_OF_VALUES, operands=(x, q, None, None))
+        arguments = arguments._replace(operation=TOTALS_OF_VALUES, operands=(x, q, None, None))
     else:
         p = with_values(template, *numbers)
         operands = (x, q, p.scale, p.zero_point)
-        asked = asked._replace(operation=TOTALS_OF_CODES, operands=operands, qparams=p, shape=x.shape)
+        arguments = arguments._replace(operation=TOTALS_OF_CODES, operands=operands, qparams=p, shape=x.shape)
     try:
-        return cast(Totals, in_own_thread(asked.make))
+        return cast(Totals, in_own_thread(arguments.make))
     except ValueError:
         if missing := count_of(np.isnan, x):  # of this chunk
             return Totals.of_nothing(has_codes, missing)
@@ -125,8 +130,8 @@ def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     size = granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
-        asked = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
-        found = np.stack(run_call(x, asked=asked))
+        arguments = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
+        found = np.stack(run_call(x, arguments=arguments))
     else:
         found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
     kept = granularity.parameter_axes(x.ndim)

@@ -239,8 +239,8 @@ class Convention:
 
     def check_format(self, qtype: QType) -> None:
         """Raise ValueError unless the system supports the format."""
-        named = qtype.name in self.formats
-        if (qtype.element or qtype.block_size) and not named and self.name != DEFAULT:
+        is_listed = qtype.name in self.formats
+        if (qtype.element or qtype.block_size) and not is_listed and self.name != DEFAULT:
             known = [DEFAULT, *(row.name for row in _ROWS if qtype.name in row.formats)]
             raise ValueError(f"convention must be {' or '.join(map(repr, known))} for dtype {qtype}, not {self.name!r}")
         if qtype.element and self.zero_point != "integer":
@@ -497,5 +497,5 @@ def as_convention(convention: str | Convention) -> Convention:
             return convention
         known = ", ".join(CONVENTIONS)
         given = shown(convention)
-        meant = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
-        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}{meant}") from None
+        hint = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
+        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}{hint}") from None

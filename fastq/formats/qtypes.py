@@ -231,9 +231,9 @@ def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
     wanted = f"one of the formats {names}"
     given = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
     if given not in rows:
-        meant = "" if hasattr(np, given) else did_you_mean(given, QTYPES, _SPELLINGS | _OF_NUMPY)
-        meant = "; fastq.quantize_linear casts to it" if given in CASTS else meant
-        raise TypeError(f"{name} must be {wanted}, not {shown(given)}{meant}")
+        hint = "" if hasattr(np, given) else did_you_mean(given, QTYPES, _SPELLINGS | _OF_NUMPY)
+        hint = "; fastq.quantize_linear casts to it" if given in CASTS else hint
+        raise TypeError(f"{name} must be {wanted}, not {shown(given)}{hint}")
     return rows[given]
 
 

@@ -106,18 +106,20 @@ class MSERange:
         known = self if given else default_of(qtype, apart, kind, block_size, weighed, spaced)
         known = replace(known, signs=1 + may_be_negative)
         known = known if self.grid is None and (self.shrink, self.grow) != (0, 0) else replace(known, finer=1)
-        found = replace(self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None})
-        if found.signs == 2 and not may_be_negative:
+        method = replace(
+            self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None}
+        )
+        if method.signs == 2 and not may_be_negative:
             raise ValueError(f"signs must be 1: convention {row.name!r} has no symmetric scales of {qtype} below 0")
-        if found.around.size > 1 and (apart or qtype.block_size):
+        if method.around.size > 1 and (apart or qtype.block_size):
             what = "a zero point that is any number" if apart else f"{qtype}, which has scales of its own"
             raise ValueError(f"finer must be 1 for {what}")
-        if apart and found.ratios.size**2 > MOST_RANGES:
+        if apart and method.ratios.size**2 > MOST_RANGES:
             raise ValueError(
-                f"range gives {found.ratios.size} places for each end of a range, and at most {int(MOST_RANGES**0.5)} "
+                f"range gives {method.ratios.size} places for each end of a range, and at most {int(MOST_RANGES**0.5)} "
                 "are tried"
             )
-        return found
+        return method
 
     @property
     def _has_spacing(self) -> bool:

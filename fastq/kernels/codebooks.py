@@ -79,11 +79,11 @@ def constant_array(builder, content: ir.Constant, name: str):
 def _from_memory(builder, index, count: int, table: tuple[int, ...]):
     """Emit look-ups lane by lane in memory."""
     where = constant_array(builder, ir.Constant(ir.ArrayType(_I32, len(table)), list(table)), "codebook")
-    found = ir.Constant(index.type, ir.Undefined)
+    looked_up = ir.Constant(index.type, ir.Undefined)
     for lane in range(count):
         place = builder.gep(where, [_I32(0), builder.extract_element(index, _I32(lane))])
-        found = builder.insert_element(found, builder.load(place), _I32(lane))
-    return found
+        looked_up = builder.insert_element(looked_up, builder.load(place), _I32(lane))
+    return looked_up
 
 
 @v.instruction(lambda table, index: table(table, index))
@@ -94,17 +94,17 @@ def permute(context, builder, sig, table, index):
     if not _WORDS:
         where = builder.bitcast(cgutils.alloca_once_value(builder, table), _I32.as_pointer())
         index = builder.and_(index, v.splat(builder, _I32(7), index.type))
-        found = table
+        looked_up = table
         for lane in map(_I32, range(count)):
             place = builder.gep(where, [builder.extract_element(index, lane)])
-            found = builder.insert_element(found, builder.load(place), lane)
+            looked_up = builder.insert_element(looked_up, builder.load(place), lane)
     else:
         part = v.emit_shuffle(builder, table, list(range(_WORDS)))
         parts = [v.emit_shuffle(builder, index, list(range(at, at + _WORDS))) for at in range(0, count, _WORDS)]
-        found, *others = (call_llvm(builder, _PERMUTE, part.type, [part, each]) for each in parts)
+        looked_up, *others = (call_llvm(builder, _PERMUTE, part.type, [part, each]) for each in parts)
         for other in others:
-            found = v.emit_shuffle(builder, found, list(range(count)), other)
-    return builder.bitcast(found, llvm_type(sig.return_type))
+            looked_up = v.emit_shuffle(builder, looked_up, list(range(count)), other)
+    return builder.bitcast(looked_up, llvm_type(sig.return_type))
 
 
 def _emit_look_up(builder, index, table: tuple[int, ...]):

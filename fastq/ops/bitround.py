@@ -236,11 +236,11 @@ def largest(x: Array) -> float:
         return 0.0
     options = None, 0, "zero"
     lo, hi = map(float, call(MINMAX, x, options=options, types=(type(None), int)))
-    found = max(-lo, hi)
-    if math.isinf(found):
+    magnitude = max(-lo, hi)
+    if math.isinf(magnitude):
         with np.errstate(invalid="ignore"):
-            found = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
-    return found
+            magnitude = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
+    return magnitude
 
 
 # --- information ------------------------------------------------------------------------------------------------------

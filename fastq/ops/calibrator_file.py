@@ -100,16 +100,16 @@ def _check_histograms(seen: Histogram) -> Histogram:
     total = counts.sum(axis=-1, dtype=np.float64)
     if (counts < 0).any() or (total >= MOST_ELEMENTS).any():
         raise ValueError("counts are negative or too large")
-    there = total > 0
+    has_elements = total > 0
     finite = np.isfinite(seen.lo) & np.isfinite(seen.hi) & (seen.lo <= seen.hi)
     none = (seen.lo == np.inf) & (seen.hi == -np.inf)
-    if not np.where(there, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
+    if not np.where(has_elements, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
         raise ValueError("minima and maxima don't fit the counts")
     widths = exponents(seen)
-    occupied = counts[there] > 0
+    occupied = counts[has_elements] > 0
     ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
-    for end, extreme in zip(ends, (seen.lo[there], seen.hi[there]), strict=True):
-        bin_of = np.floor(np.ldexp(extreme, -widths[there]))
+    for end, extreme in zip(ends, (seen.lo[has_elements], seen.hi[has_elements]), strict=True):
+        bin_of = np.floor(np.ldexp(extreme, -widths[has_elements]))
         bin_of = np.where(extreme < 0, np.minimum(bin_of, -1), bin_of)
         if not np.array_equal(bin_of + bins, end):
             raise ValueError("minima and maxima don't lie in the outermost bins")

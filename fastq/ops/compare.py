@@ -108,9 +108,9 @@ def _launcher_of_errors(
     """Return how errors are summed on x, q, parameters and sums; and the shape of sums, of each chunk its own."""
     dtypes = x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype
     order = order_without_gaps(given.scale)
-    way = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
-    (launch,) = way.plan.launches
-    return way, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
+    launcher_of_errors = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
+    (launch,) = launcher_of_errors.plan.launches
+    return launcher_of_errors, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
 
 
 def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
@@ -123,13 +123,15 @@ def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero
     check_stored_codes(q, params.dtype, arguments.shape)
     request = of_qparams(params, x.ndim, compute, rules.convention)
     given = numbers_of(params)
-    way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
+    launcher_of_errors, shape = _launcher_of_errors(
+        spec_of("compare", request), request.granularity, x, q, in_bits(given)
+    )
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
-    launch = way.bind_to_parameters(rules, x, None, 0, given, scale, zero_point)
-    settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
+    launch = launcher_of_errors.bind_to_parameters(rules, x, None, 0, given, scale, zero_point)
+    settle = BoundLaunch(refuse_nan_in_compare, launcher_of_errors.execute, ready=ready).settle
     finish = _finish_of(arguments)
 
     def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Any:
@@ -160,8 +162,8 @@ def _resolve_compare_values(arguments: Call, x: Array, q: Array, *_: object) -> 
     check_approximation(q.dtype)
     check_comparable(x.shape, q.shape)
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
-    way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
-    launch = way.bind(driver.Checks((0, 0, 0, 0)))
+    launcher_of_errors, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
+    launch = launcher_of_errors.bind(driver.Checks((0, 0, 0, 0)))
     finish = _finish_of(arguments)
 
     def measure(x: Array, q: Array, *_: object) -> Any:

@@ -130,9 +130,9 @@ def mean_squares(seen: Histogram, compute: np.dtype[Any]) -> Array:
     middles = _middles(seen)
     means = np.empty(seen.lo.shape)
     for part in np.ndindex(means.shape):
-        there = np.flatnonzero(seen.counts[part])
-        counts = seen.counts[part][there]
-        means[part] = math.fsum(counts * np.square(middles[part][there])) / int(counts.sum())
+        occupied = np.flatnonzero(seen.counts[part])
+        counts = seen.counts[part][occupied]
+        means[part] = math.fsum(counts * np.square(middles[part][occupied])) / int(counts.sum())
     return np.asarray(np.ldexp(means, 2 * exponents(seen)), compute)
 
 

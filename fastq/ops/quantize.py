@@ -422,8 +422,8 @@ QPARAMS_OF_RANGES = Operation(
 
 def _resolve_quantize_linear(arguments: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize_linear`."""
-    named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
-    request = quantization.by_numbers(x.dtype, arguments.options, *named)
+    dtypes_by_name = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
+    request = quantization.by_numbers(x.dtype, arguments.options, *dtypes_by_name)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.with_granularity("x", x.shape, given.scale.shape, given.scale.size)

@@ -142,10 +142,10 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
     launch = never_fits
     execute = nothing
     if acc.size:
-        way = _Launcher.of(request, acc, target, kinds)
-        execute = way.execute
+        launcher = _Launcher.of(request, acc, target, kinds)
+        execute = launcher.execute
         if target is out and _pass_as_they_are(request, multiplier, zero_point, bias, ready):
-            launch = way.bind(_checks(request, acc, target, result.nbytes, ready), factors, bias)
+            launch = launcher.bind(_checks(request, acc, target, result.nbytes, ready), factors, bias)
     settle = BoundLaunch(refuse, execute, launch, request.ready, execute_for, acc.strides).settle
     new = result.new
 

@@ -152,8 +152,8 @@ def launch_of(
         return launcher_for(x, out).execute
 
     target = None if out is None else np.asarray(out)
-    way = launcher_for(x, target)
+    conversion = launcher_for(x, target)
     launch: Execute = never_fits
     if target is out:
-        launch = way.bind_to_parameters(rules, x, target, result.nbytes, given, scale, zero_point)
-    return BoundLaunch(refuse, way.execute, launch, ready, execute_for, x.strides)
+        launch = conversion.bind_to_parameters(rules, x, target, result.nbytes, given, scale, zero_point)
+    return BoundLaunch(refuse, conversion.execute, launch, ready, execute_for, x.strides)

@@ -109,6 +109,6 @@ def tile_if_fits(
 
 def tile(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options: Any) -> LaunchPlan:
     """Return a plan of one launch for arrays in the memory of a view, where elements alone are together."""
-    found = tile_if_fits(plan, view.shape, view.memory, kinds, **options)
-    assert found is not None
-    return found
+    plan_in_tiles = tile_if_fits(plan, view.shape, view.memory, kinds, **options)
+    assert plan_in_tiles is not None
+    return plan_in_tiles

@@ -120,9 +120,9 @@ class RangeSearch:
         moved = np.zeros(low.shape, bool)
         for stage in range(self.stages):
             errors = np.zeros((self.sums_of, *low.shape, self.candidates))
-            found = np.asarray(shares[0], self.scale, order="C") if stage else None
+            best_shares = np.asarray(shares[0], self.scale, order="C") if stage else None
             row = plan.with_args(shares=self.table[stage:].ctypes.data, is_around=stage)
-            run(row, x, None, found, None, errors, low, high)
+            run(row, x, None, best_shares, None, errors, low, high)
             sums = errors.reshape(self.sums_of, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
             best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)
             shares = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares

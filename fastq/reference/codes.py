@@ -132,14 +132,14 @@ def in_half(x: Array, half: str) -> Array:
     return np.asarray(x.astype(form.dtype).astype(x.dtype))
 
 
-def round_to_integers(x: Array, how: str, bits: Array | None = None) -> Array:
+def round_to_integers(x: Array, rounding: str, bits: Array | None = None) -> Array:
     """Return `x` rounded to whole numbers, at random by `bits` if it is given."""
     if bits is not None:
         return round_by_bits(x, bits)
-    if how == "half_away":
+    if rounding == "half_away":
         whole = np.trunc(x)
         return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(x.dtype))
-    return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[how](x))
+    return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[rounding](x))
 
 
 def _fused_multiply_add(x: Array, factor: Array, term: Array) -> Array:

@@ -115,10 +115,10 @@ def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
 
 def _parameters_of_sub_blocks(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:
     """Return parameters of sub-blocks from a float16 unit and codes, or the one of a block; axis 2 has one value."""
-    found: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
+    parameters: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
     if codes in numbers:
-        found = _negative_where_made(found * _as_signed(numbers[codes], zero), found)
-    return found[:, :, None]
+        parameters = _negative_where_made(parameters * _as_signed(numbers[codes], zero), parameters)
+    return parameters[:, :, None]
 
 
 def _negative_where_made(values: Array, *operands: Array) -> Array:

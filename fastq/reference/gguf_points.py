@@ -90,8 +90,8 @@ def _nearest_points(
     for i in range(grid.width):
         miss = step[:, None] * _odd(grid)[codes, i] - x.reshape(shape)[:, i, :, None]
         error = error + roots.reshape(shape)[:, i, :, None] * miss * miss
-    found = np.take_along_axis(codes, error.argmin(axis=2)[:, :, None], axis=2)[:, :, 0]
-    return found, ~is_point[place]
+    nearest = np.take_along_axis(codes, error.argmin(axis=2)[:, :, None], axis=2)[:, :, 0]
+    return nearest, ~is_point[place]
 
 
 @functools.cache

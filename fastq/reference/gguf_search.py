@@ -76,9 +76,9 @@ def fit_range(
         new_scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
         new_low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
         new_scale, new_low = choose(new_low > 0, (sum_xl / sum_l2, F(0)), (new_scale, new_low))
-        found = error(new_scale, new_low, tried)
-        better = (determinant > 0) & (found < best) & ~flat
-        best, scale, low, codes = choose(better, (found, new_scale, new_low, tried), (best, scale, low, codes))
+        new_error = error(new_scale, new_low, tried)
+        better = (determinant > 0) & (new_error < best) & ~flat
+        best, scale, low, codes = choose(better, (new_error, new_scale, new_low, tried), (best, scale, low, codes))
     return np.where(flat, F(0), scale), -low, np.where(flat, F(0), codes).astype(np.int64)
 
 
@@ -161,8 +161,8 @@ def fit_positive(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
     best = error(F(1) / inverse, nearest(inverse * x) & 0xFF)
     for k in (*range(-4, 0), *range(1, 5)):
         tried = (F(0.1) * F(k) + F(steps)) / largest
-        found = error(F(1) / tried, code_of(tried * x))
-        best, inverse = choose(found < best, (found, tried), (best, inverse))
+        new_error = error(F(1) / tried, code_of(tried * x))
+        best, inverse = choose(new_error < best, (new_error, tried), (best, inverse))
     whole = code_of(inverse * x).astype(F)
     codes = np.mod(whole, F(256))
     scale = _in_turn(x, w, codes, (total(w * x * whole), total(w * whole * whole)), code_of, has_others=True)

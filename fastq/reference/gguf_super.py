@@ -32,8 +32,8 @@ def importance(x: Array, imatrix: Array, spread: float) -> Array:
 
 def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array], low: int, high: int) -> Array:
     """Codes of sub-blocks from `low` on by the stored steps; those of the search where the step is 0."""
-    found = np.clip(nearest((np.stack(parts) + least[:, None]) / step[:, None]), low, high) - low
-    return np.where(step[:, None] == 0, np.stack(fitted), found).reshape(-1, step.shape[1]).T
+    codes = np.clip(nearest((np.stack(parts) + least[:, None]) / step[:, None]), low, high) - low
+    return np.where(step[:, None] == 0, np.stack(fitted), codes).reshape(-1, step.shape[1]).T
 
 
 # --- K-quants ---------------------------------------------------------------------------------------------------------

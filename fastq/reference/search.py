@@ -67,21 +67,21 @@ def least_error(
     def best(ranges: Iterable[tuple[Array, Array, Array]], unit: Array) -> list[Array]:
         """Return the shares and the ends of the ranges with the least error."""
         least = np.full(lo.shape, np.inf)
-        found = [np.ones_like(lo), lo, hi]
+        best_so_far = [np.ones_like(lo), lo, hi]
         for each in ranges:
             p = parameters.of(each[1], each[2], finite=False)
             error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
             better = error < least
             least = np.where(better, error, least)
-            found = [np.where(better, new, old) for new, old in zip(each, found, strict=True)]
-        return found
+            best_so_far = [np.where(better, new, old) for new, old in zip(each, best_so_far, strict=True)]
+        return best_so_far
 
     unit = _units_of_one(parameters.of(lo, hi), parameters, lo.dtype)
-    found = best(_candidates(lo, hi, parameters.request, method), unit)
+    chosen = best(_candidates(lo, hi, parameters.request, method), unit)
     if method.around.size > 1:
-        unit = _units_of_one(parameters.of(found[1], found[2]), parameters, lo.dtype)
-        found = best([_share_of_ranges(found[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
-    return found[1], found[2]
+        unit = _units_of_one(parameters.of(chosen[1], chosen[2]), parameters, lo.dtype)
+        chosen = best([_share_of_ranges(chosen[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
+    return chosen[1], chosen[2]
 
 
 def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Iterator[tuple[Array, Array, Array]]:

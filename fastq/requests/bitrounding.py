@@ -46,14 +46,14 @@ def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
     as_floats(dtype)
     dtype = native(dtype)
     given = {name: each for name, each in options._asdict().items() if name != "convention"}
-    named = [name for name, each in given.items() if each is not None]
-    if len(named) != 1:
-        raise TypeError(f"one of keepbits, digits and max_error must be given, not {', '.join(named) or 'none'}")
+    names = [name for name, each in given.items() if each is not None]
+    if len(names) != 1:
+        raise TypeError(f"one of keepbits, digits and max_error must be given, not {', '.join(names) or 'none'}")
     rounding = TIES[as_choice(options.convention, "convention", tuple(TIES))]
     if options.max_error is not None:
         given["max_error"] = as_float(options.max_error, "max_error", 0.0, math.inf)
     else:
-        (name,), bits = named, 8 * dtype.itemsize
+        (name,), bits = names, 8 * dtype.itemsize
         least, most = (0, of_width(bits)[0]) if name == "keepbits" else (1, most_digits(bits))
         given[name] = as_int(given[name], name)
         if not least <= given[name] <= most:

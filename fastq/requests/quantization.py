@@ -60,10 +60,10 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
 
 def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
-    found = _COMPUTE.get(dtype) or _COMPUTE.get(arguments.native(dtype))
-    if found is None and not is_real(dtype):
+    compute = _COMPUTE.get(dtype) or _COMPUTE.get(arguments.native(dtype))
+    if compute is None and not is_real(dtype):
         raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
-    return found or _FLOAT32
+    return compute or _FLOAT32
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -31,10 +31,10 @@ def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
     if name != own:
         raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
-    found = qtype.storage if own == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
-    if found is None:
+    dtype_of_codes = qtype.storage if own == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
+    if dtype_of_codes is None:
         raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
-    return np.dtype(found)
+    return np.dtype(dtype_of_codes)
 
 
 @imports.late

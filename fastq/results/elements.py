@@ -155,9 +155,11 @@ def codes_text(codes: Any, p: QParams, shape: tuple[int, ...], prefix: str) -> s
         return ""
     whole = math.prod(shape) <= WHOLE
     places = [np.arange(n) if whole else _ends(n) for n in shape]
-    shown = codes_at(as_array(codes, "codes"), p.dtype, np.ix_(*places)).reshape([len(place) for place in places])
+    codes_at_ends = codes_at(as_array(codes, "codes"), p.dtype, np.ix_(*places)).reshape(
+        [len(place) for place in places]
+    )
     threshold = WHOLE if whole else 0
-    return np.array2string(shown, separator=", ", prefix=prefix, threshold=threshold, edgeitems=EDGE)
+    return np.array2string(codes_at_ends, separator=", ", prefix=prefix, threshold=threshold, edgeitems=EDGE)
 
 
 def _ends(n: int) -> NDArray[np.intp]:

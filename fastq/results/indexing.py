@@ -57,8 +57,10 @@ def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
     """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, or None for no axes."""
     if not axes:
         return None
-    named = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
-    if all(-ndim <= each < ndim for each in named) and sorted(each % ndim for each in named) == list(axes):
+    axes_by_name = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+    if all(-ndim <= each < ndim for each in axes_by_name) and sorted(each % ndim for each in axes_by_name) == list(
+        axes
+    ):
         return axis
     return axes if isinstance(axis, tuple) or len(axes) > 1 else axes[0]
 
@@ -149,10 +151,10 @@ def _of_blocks(pick: Pick, whole: Parts, axis: int) -> slice:
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
-        taken = f"{places.start}:{places.stop}:{places.step}" if isinstance(pick, slice) else shown(pick)
+        indices = f"{places.start}:{places.stop}:{places.step}" if isinstance(pick, slice) else shown(pick)
         raise ValueError(
-            f"index {taken} cuts blocks of {size} along axis {axis}: a slice there begins at a multiple of {size} and "
-            "has step 1; or index q.dequantize()"
+            f"index {indices} cuts blocks of {size} along axis {axis}: a slice there begins at a multiple of {size} "
+            "and has step 1; or index q.dequantize()"
         )
     return slice(places.start // size, -(-places.stop // size)) if places else slice(0, 0)
 

@@ -144,19 +144,19 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
     for choice in choices if is_a(value, str) else ():
         if equal(value, choice):
             return choice
-    meant = did_you_mean(value, choices, {})
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{meant}")
+    hint = did_you_mean(value, choices, {})
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{hint}")
 
 
 def as_items(items: Any, name: str, wanted: str) -> list[Any]:
     """Return the items of an iterable, at most as many as an array has axes, since an iterator may not end."""
     try:
-        found = list(islice(items, MOST_AXES + 1))
+        first_items = list(islice(items, MOST_AXES + 1))
     except Exception as error:
         raise TypeError(f"{name} must be {wanted}, not {shown(items)}") from error
-    if len(found) > MOST_AXES:
+    if len(first_items) > MOST_AXES:
         raise ValueError(f"{name} must be {wanted}, at most {MOST_AXES}, not {shown(items)}")
-    return found
+    return first_items
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
@@ -413,8 +413,8 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
     lower = str.lower(given)
     spelled = {name.lower(): name for name in known}
     similar = _get_close_matches()(lower, spelled, 1)
-    meant = aliases.get(lower, *[spelled[name] for name in similar] or [""])
-    return f": did you mean {meant}?" if meant else ""
+    likely = aliases.get(lower, *[spelled[name] for name in similar] or [""])
+    return f": did you mean {likely}?" if likely else ""
 
 
 def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:

@@ -26,12 +26,16 @@ def bitround(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.bitround`."""
     request = bitrounding.bitround(dtype_in(x, "x"), call.options)
     axes = tuple(range(x.ndim))
-    how: dict[str, Any] = {"arguments": in_task.call_of_task(call), "dtype": request.dtype, "token": "bitround"}
+    options_of_tasks: dict[str, Any] = {
+        "arguments": in_task.call_of_task(call),
+        "dtype": request.dtype,
+        "token": "bitround",
+    }
     if request.max_error is None:
-        return blockwise(in_task.run_call, axes, x, axes, **how)
+        return blockwise(in_task.run_call, axes, x, axes, **options_of_tasks)
     chunks = Parts(x.chunks, ARRAY).result_chunks
-    found = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
-    return blockwise(_within, axes, x, axes, found.max(), (), request=request, **how)
+    largest_of_chunks = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
+    return blockwise(_within, axes, x, axes, largest_of_chunks.max(), (), request=request, **options_of_tasks)
 
 
 def _largest(x: Array) -> Array:
@@ -39,9 +43,9 @@ def _largest(x: Array) -> Array:
     return np.full((1,) * x.ndim, in_own_thread(largest, x))
 
 
-def _within(x: Array, found: Any, *, arguments: Call, request: bitrounding.BitRounding) -> Any:
+def _within(x: Array, largest_magnitude: Any, *, arguments: Call, request: bitrounding.BitRounding) -> Any:
     """Round a chunk to the bits that the largest magnitude of all chunks requires."""
-    options = arguments.options._replace(keepbits=request.keepbits_within(float(found)), max_error=None)
+    options = arguments.options._replace(keepbits=request.keepbits_within(float(largest_magnitude)), max_error=None)
     return in_task.run_call(x, arguments=arguments._replace(options=options, types=(int, type(None), type(None))))
 
 
@@ -55,8 +59,10 @@ def bit_information(call: Call, x: da.Array) -> BitInformation:
         edge = dask.delayed(_first)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
         counted.append(dask.delayed(_count_pairs)(blocks[(k, *others)], edge, axis))
     nothing = np.empty((0,) * x.ndim, x.dtype)
-    found: BitInformation = functools.reduce(operator.add, dask.compute(counted)[0], _count_pairs(nothing, None, axis))
-    return found
+    information: BitInformation = functools.reduce(
+        operator.add, dask.compute(counted)[0], _count_pairs(nothing, None, axis)
+    )
+    return information
 
 
 def _first(x: Array, axis: int) -> Array:
@@ -68,9 +74,9 @@ def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
     """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
     arguments = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
     x = as_array_without_mask(x, "x")
-    found: BitInformation = in_task.run_call(x, arguments=arguments)
+    of_chunk: BitInformation = in_task.run_call(x, arguments=arguments)
     if edge is None:
-        return found
+        return of_chunk
     across = np.concatenate([x.take([-1], axis), edge], axis)
     of_edge: BitInformation = in_task.run_call(across, arguments=arguments)
-    return found + of_edge
+    return of_chunk + of_edge

@@ -71,11 +71,11 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
     call, places = with_noise(call, x.chunks)
-    how = {"arguments": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
+    options_of_tasks = {"arguments": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
     weights = _weights(call, parts)
     if places:
         weights = (*(weights or (None, None)), *(None, None) * 2, *places)
-    return blockwise(in_task.run_call, parts.all_axes, x, parts.all_axes, *weights, **how)
+    return blockwise(in_task.run_call, parts.all_axes, x, parts.all_axes, *weights, **options_of_tasks)
 
 
 def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
@@ -137,10 +137,10 @@ def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
     chunks = dict(zip(parts.kept, parts.parameter_chunks, strict=True))
     like = request.template
-    found = {}
+    numbers_by_name = {}
     for name in NUMBERS:
         if (numbers := getattr(like, name)) is not None:
             how: dict[str, Any] = {"dtype": numbers.dtype, "adjust_chunks": chunks, "token": name, "attribute": name}
             index = parts.kept if name != "tensor_scale" else ()
-            found[name] = blockwise(in_task.field, index, made, parts.all_axes, **how)
-    return with_lazy_numbers(like, **found)
+            numbers_by_name[name] = blockwise(in_task.field, index, made, parts.all_axes, **how)
+    return with_lazy_numbers(like, **numbers_by_name)

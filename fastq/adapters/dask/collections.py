@@ -58,21 +58,21 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._from_computed, ()
 
     def _from_computed(self, computed: list[Any]) -> Any:
-        found = {}
+        finished = {}
         for (name, part), result in zip(self._parts.items(), computed, strict=True):
             finalize, extra = part.__dask_postcompute__()
-            found[name] = finalize(result, *extra)
-        return self._with_parts(found)
+            finished[name] = finalize(result, *extra)
+        return self._with_parts(finished)
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._from_persisted, ()
 
     def _from_persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
-        found = {}
+        rebuilt = {}
         for name, part in self._parts.items():
             rebuild, extra = part.__dask_postpersist__()
-            found[name] = rebuild(graph, *extra, **({"rename": rename} if rename else {}))
-        return self._with_parts(found)
+            rebuilt[name] = rebuild(graph, *extra, **({"rename": rename} if rename else {}))
+        return self._with_parts(rebuilt)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)

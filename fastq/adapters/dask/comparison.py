@@ -53,12 +53,12 @@ def compare_values(call: Call, x: da.Array) -> Any:
     )
 
 
-def _add_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
+def _add_up(x: da.Array, chunks: Chunks, *operands: Any, **options_of_tasks: Any) -> Any:
     """Return the comparison of x, in the chunks of the approximation."""
     parts = Parts(chunks, ARRAY)
-    how |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
+    options_of_tasks |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
     x = _in_chunks(x, chunks, "x")
-    totals = blockwise(in_task.totals, parts.all_axes, x, parts.all_axes, *operands, **how)
+    totals = blockwise(in_task.totals, parts.all_axes, x, parts.all_axes, *operands, **options_of_tasks)
     return delayed(in_standard_mode(comparison_of))(np.ravel(totals.to_delayed()).tolist())
 
 

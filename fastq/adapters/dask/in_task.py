@@ -43,9 +43,9 @@ def run_call(
 
     `places` add up to the position of its first element, which selects its random numbers.
     """
-    named = arguments.operation.operands
-    x = as_array_without_mask(x, named[0])
-    scale = as_array_without_mask(scale, named[2] if len(named) > 2 else "scale")
+    names_of_operands = arguments.operation.operands
+    x = as_array_without_mask(x, names_of_operands[0])
+    scale = as_array_without_mask(scale, names_of_operands[2] if len(names_of_operands) > 2 else "scale")
     zero_point = as_array_without_mask(zero_point, "zero_point")
     if arguments.noise is not None:
         arguments = arguments._replace(noise=arguments.noise.of_part(sum(int(place[0]) for place in places)))
@@ -131,11 +131,11 @@ def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
         arguments = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
-        found = np.stack(run_call(x, arguments=arguments))
+        lo_and_hi = np.stack(run_call(x, arguments=arguments))
     else:
-        found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
+        lo_and_hi = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
     kept = granularity.parameter_axes(x.ndim)
-    return np.expand_dims(found, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
+    return np.expand_dims(lo_and_hi, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
 
 
 def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -152,10 +152,10 @@ def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     """Return the smallest minimum and the largest maximum of all chunks."""
-    found = widest(pairs, axis, keepdims)
-    if not (found[0] <= found[1]).all():
+    lo_and_hi = widest(pairs, axis, keepdims)
+    if not (lo_and_hi[0] <= lo_and_hi[1]).all():
         raise ValueError("x has no elements for a parameter: the range of no elements has no minimum and no maximum")
-    return found
+    return lo_and_hi
 
 
 def params_of(pairs: Array, *, scheme: Any) -> QParams:

@@ -102,7 +102,7 @@ def _with_parameters(given: cache.Call, names: tuple[str, ...]) -> cache.Call:
     numbers = {names[2]: scale, "zero_point": zero_point, "bias": given.qparams}
     block_size = getattr(given.options, "block_size", 0)
     axis = given.options.axis
-    found: tuple[int, ...] | None = None
+    axes_before: tuple[int, ...] | None = None
     for name, each in numbers.items():
         if not _has_labels(each):
             continue
@@ -118,11 +118,11 @@ def _with_parameters(given: cache.Call, names: tuple[str, ...]) -> cache.Call:
                 f"{name} has the dimensions {dims} of {names[0]}, axis {axes}, not axis={shown(axis)}: leave out axis, "
                 f"or pass {name}.data"
             )
-        if found not in (None, axes):
-            raise ValueError(f"{name} has axes {axes} of {names[0]}, by its dimensions, and others have {found}")
-        found = axes
-    if found is not None:
-        axis = found[0] if len(found) == 1 else found
+        if axes_before not in (None, axes):
+            raise ValueError(f"{name} has axes {axes} of {names[0]}, by its dimensions, and others have {axes_before}")
+        axes_before = axes
+    if axes_before is not None:
+        axis = axes_before[0] if len(axes_before) == 1 else axes_before
     given = given._replace(
         operands=(x, out, numbers[names[2]], numbers["zero_point"]),
         options=given.options._replace(axis=axis),

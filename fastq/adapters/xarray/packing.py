@@ -109,14 +109,14 @@ class Packing(NamedTuple):
 
     def limits(self, attributes: dict[Any, Any], missing: Missing | None, extremes: Array | None) -> dict[str, Any]:
         """Return limits among attributes in codes, and the actual range of the values to read, if it is known."""
-        found: dict[str, Any] = {}
+        attributes_of_limits: dict[str, Any] = {}
         if missing is not None:
             low, high = np.clip(self.units(missing.limits), *self.codes).astype(self.dtype).view(self.stored)
             of_keys = {"valid_range": np.array([low, high]), "valid_min": low, "valid_max": high}
-            found = {key: of_keys[key] for key in OF_LIMITS if key in attributes}
+            attributes_of_limits = {key: of_keys[key] for key in OF_LIMITS if key in attributes}
         if "actual_range" in attributes and extremes is not None and not np.isnan(extremes).any():
-            found["actual_range"] = np.clip(self.units(extremes), *self.codes) * self.scale + self.offset
-        return found
+            attributes_of_limits["actual_range"] = np.clip(self.units(extremes), *self.codes) * self.scale + self.offset
+        return attributes_of_limits
 
 
 def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:

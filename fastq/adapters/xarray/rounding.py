@@ -114,8 +114,8 @@ def bitround(
         attribute, algorithm = _TOLD[option]
         holder = f"quantization_{algorithm}"
         rounded[name].attrs.update({"quantization": holder, attribute: np.int32(bits)})
-        told = {"algorithm": algorithm, "implementation": _implementation(convention)}
-        rounded[holder] = xarray.Variable((), np.int8(0), told)
+        attributes_of_algorithm = {"algorithm": algorithm, "implementation": _implementation(convention)}
+        rounded[holder] = xarray.Variable((), np.int8(0), attributes_of_algorithm)
     result: Dataset = ds.assign(rounded)
     return result
 
@@ -155,26 +155,26 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
     return {name: named[name] if name in named else of_all[0] for name in data if name in named or of_all}
 
 
-def _bits_of(name: Any, variable: Variable, data: Any, way: str, number: Any, dim: str | None) -> tuple[str, int]:
+def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any, dim: str | None) -> tuple[str, int]:
     """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number."""
     dtype = native(variable.dtype)
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
-    if way in _TOLD:
-        number = as_int(number, f"{way} of {name!r}")
-        if not 1 <= number <= most[way]:
-            raise ValueError(f"{way} of {name!r} must be from 1 to {most[way]} for {dtype}, not {number}")
-        return way, number
-    bound = as_float(number, f"{way} of {name!r}", 0.0, math.inf if way == "max_error" else 1.0)
+    if option in _TOLD:
+        number = as_int(number, f"{option} of {name!r}")
+        if not 1 <= number <= most[option]:
+            raise ValueError(f"{option} of {name!r} must be from 1 to {most[option]} for {dtype}, not {number}")
+        return option, number
+    bound = as_float(number, f"{option} of {name!r}", 0.0, math.inf if option == "max_error" else 1.0)
     values = _with_nan(data, cf.missing(name, variable))
-    if way == "max_error":
+    if option == "max_error":
         magnitude = _largest(values)
         if magnitude == cf.NOT_WRITTEN:
             raise cf.not_written(name)
-        found = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
+        bits = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
     else:
         axis = -1 if dim is None else _axis_of(name, variable, dim)
-        found = bit_information(values, axis=axis).keepbits(bound)
-    return "keepbits", max(found, 1)
+        bits = bit_information(values, axis=axis).keepbits(bound)
+    return "keepbits", max(bits, 1)
 
 
 def _axis_of(name: Any, variable: Variable, dim: str) -> int:

@@ -168,10 +168,10 @@ def _refuse_outside(dtype: np.dtype[Any], options: str) -> NoReturn:
 
 
 def _to_integers_by_kernel(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
-    result, found = cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
-    if found & status.HAS_NAN:
+    result, reported = cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
+    if reported & status.HAS_NAN:
         _refuse_special()
-    if found & status.OUT_OF_RANGE and out_of_range is None:
+    if reported & status.OUT_OF_RANGE and out_of_range is None:
         _refuse_outside(dtype, _OF_INTEGERS)
     return np.asarray(result)
 

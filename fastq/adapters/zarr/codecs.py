@@ -167,11 +167,11 @@ class CastValue(_Codec):
             self._decode_sync(stored, chunk_spec)  # values that could not be read are refused
         return stored
 
-    def _scalars(self, way: str, source: Any, target: Any) -> dict[Any, Any]:
+    def _scalars(self, direction: str, source: Any, target: Any) -> dict[Any, Any]:
         known: dict[Any, Any] = {}
-        for key, value in self.scalar_map.get(way, ()):
-            number = _number(key, source, f"a value of scalar_map to {way}")
-            known.setdefault(number, _number(value, target, f"the replacement of a value in scalar_map to {way}"))
+        for key, value in self.scalar_map.get(direction, ()):
+            number = _number(key, source, f"a value of scalar_map to {direction}")
+            known.setdefault(number, _number(value, target, f"the replacement of a value in scalar_map to {direction}"))
         return known
 
     def _cast(self, x: Array, to: Any, known: dict[Any, Any]) -> Array:

@@ -72,10 +72,10 @@ def _add_pairs(first, second, i, vec, sums, omitted):
     prefetch_lanes(first, i + TOGETHER * v.count(vec) + prefetch_ahead(), vec)
     prefetch_lanes(second, i + TOGETHER * v.count(vec) + prefetch_ahead(), vec)
     of_streams = (tuple(a for a, _, _ in pairs), tuple(b for _, b, _ in pairs), tuple(a & b for a, b, _ in pairs))
-    found = tuple(_add_and_carry(sums[k], vectors) for k, vectors in enumerate(of_streams))
+    sums_and_carries = tuple(_add_and_carry(sums[k], vectors) for k, vectors in enumerate(of_streams))
     for _, _, nan in pairs:
         omitted = omitted + nan
-    return tuple(each for each, _ in found), tuple(carry for _, carry in found), omitted
+    return tuple(each for each, _ in sums_and_carries), tuple(carry for _, carry in sums_and_carries), omitted
 
 
 @traced

@@ -245,10 +245,10 @@ def add_errors(spec, operands, args, parameters, i, end):
     one = v.dtype_of(operands.scale)
     sums = _sums_of(operands, args, i)
     k = i
-    found = False
+    nan = False
     if end - i >= AT_A_TIME:
         total, k = _add_vecs(spec, operands, args, parameters, i, end, _load_total(sums, _SUM))
-        found = _has_nan(total)
+        nan = _has_nan(total)
         _store_total(sums, total)
     if k < end:
         rest = _load_total(sums, types.float64)
@@ -258,9 +258,9 @@ def add_errors(spec, operands, args, parameters, i, end):
             at = _parameters_at(spec, operands, args, parameters, k - i, one)
             rest = _add(spec, rest, x, code, at, args, approximation)
             k += 1
-        found |= _has_nan(rest)
+        nan |= _has_nan(rest)
         _store_total(sums, rest)
-    return status_of(found, False)
+    return status_of(nan, False)
 
 
 @traced

@@ -91,9 +91,9 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     aligned = n - v.misalignment(wider(src, dst), i, v.lanes_like(vec, wider(src, dst)))
     if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
         i += aligned
-    found = False
+    nan_in_stream = False
     if args.streaming:
-        i, found = _stream_lines(spec, context, src, dst, i, end, vec)
+        i, nan_in_stream = _stream_lines(spec, context, src, dst, i, end, vec)
     while i <= last - n:  # two registers a turn share the test for NaN
         x = load_elements(src, i, vec)
         x2 = load_elements(src, i + n, vec)
@@ -111,7 +111,7 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
         if i == last:
             break
         i = min(i + n, last)
-    return found | v.any_lane(nans)
+    return nan_in_stream | v.any_lane(nans)
 
 
 @traced
@@ -328,7 +328,7 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
     scale = operands.scale
     n = batch_size(spec, operands)
-    found = False
+    any_nan = False
     vec = compute_lanes(spec, scale, 1)
     dtype = formulas.compute_type(spec, scale)
     los = v.scratch(FIELD, dtype)
@@ -336,13 +336,13 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     for k in range(runs):
         end = i + geometry.size_of_run(args, left)
         lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
-        los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
+        los[k], his[k], any_nan = to_compute(spec, lo, scale), to_compute(spec, hi, scale), any_nan | nan
         i = end
         left = geometry.left_after_run(args, left)
     for k in range(runs, n):
         los[k], his[k] = los[runs - 1], his[runs - 1]
     scales, zero_points = range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
-    if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
+    if any_nan or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False
     if runs == n:
         parameters.store_parameters(spec, operands, p, scales, zero_points)
@@ -365,8 +365,8 @@ def _by_range(spec, operands, args, p, i, end):
     parameters.store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
     ahead = max(length if length <= _prefetch_row() else 0, prefetch_distance(operands.src))
-    found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
-    return status_of(found, infinite)
+    nan_reported = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
+    return status_of(nan_reported, infinite)
 
 
 @traced

@@ -24,15 +24,15 @@ def repack(spec, operands, args, units):
     length = args.length
     row = units.start - units.origin
     stop = units.stop - units.origin
-    found = False
+    reported = False
     if length <= MAX_GROUPED_ROW:
-        row, found = _repack_together(spec, operands, length, row, stop)
+        row, reported = _repack_together(spec, operands, length, row, stop)
     while row < stop:
         src = row_at(operands.src, row, length)
         dst = row_at(operands.dst, row, length)
-        found |= _repack_row(spec, src, dst, length, args.streaming)
+        reported |= _repack_row(spec, src, dst, length, args.streaming)
         row += 1
-    return _status_of(spec, found)
+    return _status_of(spec, reported)
 
 
 @njit
@@ -68,9 +68,9 @@ def out_of_range(code, kind):
 
 
 @traced
-def _status_of(spec, found):
+def _status_of(spec, reported):
     """Return the status of a loop that has found elements to report."""
-    return (HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE) * found
+    return (HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE) * reported
 
 
 @traced
@@ -116,20 +116,20 @@ def _repack_row(spec, src, dst, size, streaming):
     vec = _widest(spec, src, dst)
     context = (spec, src, dst)
     k = 0
-    found = False
+    reported = False
     if streaming:
-        k, found = _stream_lines(spec, context, src, dst, 0, size, vec)
+        k, reported = _stream_lines(spec, context, src, dst, 0, size, vec)
     k, more = _repack_lanes(context, k, size, vec)
-    found |= more
+    reported |= more
     if v.count(vec) > 8:
         k, more = _repack_lanes(context, k, size, _whole_bytes(src))
-        found |= more
+        reported |= more
     while k < size:
         code, more = _load_codes(context, k, v.dtype_of(src))
-        found |= more
+        reported |= more
         load_store.store_elements(dst, k, code)
         k += 1
-    return found
+    return reported
 
 
 @njit
@@ -166,7 +166,7 @@ def _repack_together(spec, operands, length, row, stop):
     """
     src = operands.src
     dst = operands.dst
-    found = False
+    reported = False
     group = load_store.group_of(src) * load_store.group_of(dst)
     padded = -(-length // group) * group
     in_bytes = row_bytes(src, length)
@@ -181,10 +181,10 @@ def _repack_together(spec, operands, length, row, stop):
     while row < stop:
         rows = min(_ROOM // max(in_padded, out_padded), stop - row)
         _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
-        found |= _repack_row(spec, given, made, rows * padded, 0)
+        reported |= _repack_row(spec, given, made, rows * padded, 0)
         _move_rows(results, out_padded, row_at(dst, row, length), out_bytes, rows)
         row += rows
-    return row, found
+    return row, reported
 
 
 @njit

@@ -140,11 +140,11 @@ def _make_look_up(name: str, table: tuple[int, ...], doc: str):
         if _LOOK_UP:
             bytes_ = ir.Constant(lanes, [number % 256 for number in table])
             return call_llvm(builder, _LOOK_UP, lanes, [bytes_, codes])
-        found = ir.Constant(lanes, [table[0]] * lanes.count)
+        numbers = ir.Constant(lanes, [table[0]] * lanes.count)
         for code, number in enumerate(table[1:], 1):
             this = builder.icmp_unsigned("==", codes, ir.Constant(lanes, [code] * lanes.count))
-            found = builder.select(this, ir.Constant(lanes, [number] * lanes.count), found)
-        return found
+            numbers = builder.select(this, ir.Constant(lanes, [number] * lanes.count), numbers)
+        return numbers
 
     return look_up
 

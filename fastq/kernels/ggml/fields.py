@@ -143,14 +143,14 @@ def keep_stored(context, builder, sig, spec, numbers):
     memories = _memories(builder, sig.args[1], numbers)
     fields = form.fields_of("scales", "mins")
     rows = _emit_rows(builder, form, fields, memories, 1)
-    found: dict[tuple[str, int], Any] = {}
+    stored: dict[tuple[str, int], Any] = {}
     for field in fields:
         for at, _, firsts in _runs(field, 1):
             for k, n in enumerate(firsts):
                 bits = _emit_mask(builder, _emit_shift(builder, rows[at], -field.low - k * field.pitch), field.bits)
                 bits = _emit_shift(builder, bits, field.shift)
-                found[field.of, n] = builder.or_(found[field.of, n], bits) if (field.of, n) in found else bits
-    for (name, n), value in found.items():
+                stored[field.of, n] = builder.or_(stored[field.of, n], bits) if (field.of, n) in stored else bits
+    for (name, n), value in stored.items():
         _emit_store(builder, memories[name], _I64(n * LANES), value)
 
 

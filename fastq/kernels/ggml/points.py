@@ -62,8 +62,10 @@ def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
     order = np.lexsort((code, away[position, code], position))
     firsts = np.searchsorted(position, np.arange(len(positions) + 1))
     levels = (points.astype(np.int32) << bits * np.arange(grid.width)).sum(axis=1)
-    found = (code << _CODE | levels[code])[order]
-    return (firsts << 1 | np.append(is_point, False)).astype("<i4"), np.append(found, [0] * LANES).astype("<i4")
+    codes_of_points = (code << _CODE | levels[code])[order]
+    return (firsts << 1 | np.append(is_point, False)).astype("<i4"), np.append(codes_of_points, [0] * LANES).astype(
+        "<i4"
+    )
 
 
 @v.instruction(lambda spec: types.NamedUniTuple(types.CPointer(types.int32), 2, Neighbours)(spec))

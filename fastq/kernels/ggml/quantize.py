@@ -71,10 +71,10 @@ def any_special(spec, numbers):
     """Whether a float16 parameter of one of the blocks is infinite or NaN."""
     if spec.row.width("d") < 16:
         return False
-    found = is_special(spec, v.load(numbers.d, 0, _HALVES))
+    special = is_special(spec, v.load(numbers.d, 0, _HALVES))
     if spec.row.has_minimum:
-        found = found | is_special(spec, v.load(numbers.min, 0, _HALVES))
-    return v.any_lane(found)
+        special = special | is_special(spec, v.load(numbers.min, 0, _HALVES))
+    return v.any_lane(special)
 
 
 @traced

@@ -124,10 +124,10 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     inverse = v.constant(steps, zero) / (high - low)
     scale = v.constant(1, zero) / inverse
     wild = _is_wild(inverse, low, bottom, high, flat)
-    found = _first_error(x, w, count, steps, inverse, scale, low, wild, squared), scale, low, inverse, low
+    best = _first_error(x, w, count, steps, inverse, scale, low, wild, squared), scale, low, inverse, low
     for k in range(last + 1):
         wanted = v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
-        low = found[2]
+        low = best[2]
         inverse = (wanted + v.constant(steps, zero)) / (high - low)
         wild = _is_wild(inverse, low, bottom, high, flat)
         sum_l, sum_l2, sum_xl = _sums(x, w, codes, count, steps, inverse, low, wild)
@@ -138,9 +138,9 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
         if v.any_lane(above):
             new_scale, new_low = select_each(above, (sum_xl / sum_l2, zero), (new_scale, new_low))
         error = _error(x, w, codes, count, new_scale, new_low, squared)
-        better = (determinant > zero) & (error < found[0])
-        found = select_each(better, (error, new_scale, new_low, inverse, low), found)
-    _, scale, low, inverse, base = found
+        better = (determinant > zero) & (error < best[0])
+        best = select_each(better, (error, new_scale, new_low, inverse, low), best)
+    _, scale, low, inverse, base = best
     scale, low = select_each(flat, (zero, v.minimum(zero, bottom)), (scale, low))
     return RangeFit(scale, -low, inverse, base, flat)
 
@@ -417,11 +417,11 @@ def _in_codebook(name: str, start: float, rises: list[float], doc: str):
     @v.instruction(lambda x: x(x), name, doc)
     def add_rises(context, builder, sig, x):
         lanes = llvm_type(sig.return_type)
-        found = ir.Constant(lanes, [start] * LANES)
+        total = ir.Constant(lanes, [start] * LANES)
         for half, rise in zip(halves, rises, strict=True):
             reached = builder.fcmp_unordered(">=", x, ir.Constant(lanes, [half] * LANES))
-            found = builder.select(reached, builder.fadd(found, ir.Constant(lanes, [rise] * LANES)), found)
-        return found
+            total = builder.select(reached, builder.fadd(total, ir.Constant(lanes, [rise] * LANES)), total)
+        return total
 
     return add_rises
 

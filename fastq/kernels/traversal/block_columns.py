@@ -34,13 +34,13 @@ def block_columns(spec, operands, args, units):
         column = (unit - p * across) * n
         end = min(column + n, args.inner)
         if args.inner >= n:
-            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, vec)
+            reported = _quantize_piece(spec, operands, args, p, first, rows, column, end, vec)
         elif args.inner >= v.count(quarter):
-            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, quarter)
+            reported = _quantize_piece(spec, operands, args, p, first, rows, column, end, quarter)
         else:
-            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
-        nan = nan | found[0]
-        infinite = infinite | found[1]
+            reported = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
+        nan = nan | reported[0]
+        infinite = infinite | reported[1]
     return status_of(nan, infinite)
 
 
@@ -51,9 +51,9 @@ def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
     infinite = False
     while column < end:
         column = min(column, end - v.count(vec))
-        found = _quantize_columns(spec, operands, args, p, first, rows, column, vec)
-        nan = nan | found[0]
-        infinite = infinite | found[1]
+        reported = _quantize_columns(spec, operands, args, p, first, rows, column, vec)
+        nan = nan | reported[0]
+        infinite = infinite | reported[1]
         column += v.count(vec)
     return nan, infinite
 

@@ -131,15 +131,15 @@ def _visit_row(spec, operands, args, p, i, end):
     if end - i < n:
         return _visit_few(spec, operands, args, p, i, end, quarter)
     last = end - n
-    i, found = stream_row(spec, operands, args, p, i, end, vec)
+    i, nan_in_stream = stream_row(spec, operands, args, p, i, end, vec)
     if i == end:
-        return status_of(found, False)
+        return status_of(nan_in_stream, False)
     i = min(i, last)
     nans = visit_lanes(spec, operands, args, p, i, vec)
     while i < last:
         i = min(i + n, last)
         nans = nans | visit_lanes(spec, operands, args, p, i, vec)
-    return status_of(found | v.any_lane(nans), False)
+    return status_of(nan_in_stream | v.any_lane(nans), False)
 
 
 @njit

@@ -46,13 +46,13 @@ def elements(spec, operands, args, units):
     if args.streaming:
         i, status = _stream_lines(spec, context, src, dst, i, stop, vec)
     while i <= stop - v.count(vec):
-        results, found = _prefetch_and_compute(context, i, vec)
+        results, reported = _prefetch_and_compute(context, i, vec)
         store_elements(dst, i, results)
-        status |= found
+        status |= reported
         i += v.count(vec)
     while i < stop:
-        results, found = _compute_elements(context, i, v.dtype_of(src))
+        results, reported = _compute_elements(context, i, v.dtype_of(src))
         store_elements(dst, i, results)
-        status |= found
+        status |= reported
         i += 1
     return status

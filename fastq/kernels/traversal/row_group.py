@@ -84,9 +84,9 @@ def _by_parameters(spec, operands, args, p, i, vec, step):
     nans = False
     for r in range(GROUP):
         k = i + r * step
-        y, found = convert_lanes(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
+        y, nans_of_row = convert_lanes(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
         store_elements(operands.dst, k, y)
-        nans = nans | found if r else found
+        nans = nans | nans_of_row if r else nans_of_row
     return nans
 
 

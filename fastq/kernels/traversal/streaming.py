@@ -75,19 +75,19 @@ def stream_by_lines(piece: Callable[..., Any]):
         first = i if is_whole_lines(src, dst, i, end) else i + elements_to_line(dst, i)
         if first + v.count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
             return i, False
-        found = False
+        any_reported = False
         while i < first:
             y, reported = piece(context, i, vec)
             store_elements(dst, i, y)
-            found |= _of_any_lane(reported)
+            any_reported |= _of_any_lane(reported)
             i += v.count(vec)
         i = first
         while i <= end - v.count(line):
             y, reported = piece(context, i, line)
             stream_elements(dst, i, y)
-            found |= _of_any_lane(reported)
+            any_reported |= _of_any_lane(reported)
             i += v.count(line)
-        return i, found
+        return i, any_reported
 
     @traced
     def stream_lines(spec, context, src, dst, i, end, vec):

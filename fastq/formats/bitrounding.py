@@ -98,7 +98,7 @@ def dropped_bits(bits: int, digits: int) -> NDArray[Any]:
         places = min(row - 1, mantissa)
         fields = 0
         for field, k in enumerate((0, *bounds)):
-            kept = kept_bits(_fraction(places, k), exponent, digits) if k < 1 << places else mantissa
-            fields |= min(max(mantissa - kept, 0), mantissa) << field * width
+            keepbits = kept_bits(_fraction(places, k), exponent, digits) if k < 1 << places else mantissa
+            fields |= min(max(mantissa - keepbits, 0), mantissa) << field * width
         table[row] = *(first + k for k in bounds), fields
     return table

@@ -496,6 +496,6 @@ def as_convention(convention: str | Convention) -> Convention:
         if is_a(convention, Convention):
             return convention
         known = ", ".join(CONVENTIONS)
-        given = shown(convention)
+        text = shown(convention)
         hint = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
-        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}{hint}") from None
+        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {text}{hint}") from None

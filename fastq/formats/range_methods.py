@@ -76,24 +76,24 @@ class MSERange:
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        given: dict[str, Any] = {}
+        numbers_by_name: dict[str, Any] = {}
         for name, least, most in (("grid", 1, MOST_RANGES), ("finer", 1, 100), ("signs", 1, 2)):
             if (number := getattr(self, name)) is not None:
-                given[name] = number = as_int(number, name)
+                numbers_by_name[name] = number = as_int(number, name)
                 if not least <= number <= most:
                     raise ValueError(f"{name} must be from {least} to {most}, not {number}")
         for name, largest in (("shrink", 1.0), ("grow", 3.0)):
             if (number := getattr(self, name)) is not None:
-                given[name] = as_float(number, name, 0.0, largest)
-        given["norm"] = as_float(self.norm, "norm", min(NORMS), max(NORMS))
-        if given["norm"] not in NORMS:
-            raise ValueError(f"norm must be one of {', '.join(map(str, NORMS))}, not {given['norm']}")
+                numbers_by_name[name] = as_float(number, name, 0.0, largest)
+        numbers_by_name["norm"] = as_float(self.norm, "norm", min(NORMS), max(NORMS))
+        if numbers_by_name["norm"] not in NORMS:
+            raise ValueError(f"norm must be one of {', '.join(map(str, NORMS))}, not {numbers_by_name['norm']}")
         if self.shares is not None:
             if self._has_spacing:
                 raise ValueError("shares can't be given with grid, shrink, grow or finer")
             shares = as_items(self.shares, "shares", "a sequence of numbers")
-            given["shares"] = tuple(as_float(share, "shares", *SHARES) for share in shares)
-        vars(self).update(given)
+            numbers_by_name["shares"] = tuple(as_float(share, "shares", *SHARES) for share in shares)
+        vars(self).update(numbers_by_name)
 
     def resolve(
         self, qtype: QType, row: Convention, symmetric: bool, kind: str, block_size: int, weighed: bool
@@ -101,9 +101,9 @@ class MSERange:
         """Return the search with values from the table instead of None; other arguments as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
         spaced = self._has_spacing
-        given = self.shares is not None
+        has_shares = self.shares is not None
         may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
-        known = self if given else default_of(qtype, apart, kind, block_size, weighed, spaced)
+        known = self if has_shares else default_of(qtype, apart, kind, block_size, weighed, spaced)
         known = replace(known, signs=1 + may_be_negative)
         known = known if self.grid is None and (self.shrink, self.grow) != (0, 0) else replace(known, finer=1)
         method = replace(

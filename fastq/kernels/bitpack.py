@@ -86,10 +86,10 @@ def _in_order(kind: Bits, n: int) -> list[int]:
     return [k ^ 7 if kind.highest_first else k for k in range(n)]
 
 
-def _bytes_by_group(given, kind, packs: bool):
+def _bytes_by_group(bytes_before, kind, packs: bool):
     form = kind.instance_type
-    groups = given.n // (form.group if packs else form.group_bytes)
-    return v.Vec(types.uint8, groups * (form.group_bytes if packs else form.group))(given, kind)
+    groups = bytes_before.n // (form.group if packs else form.group_bytes)
+    return v.Vec(types.uint8, groups * (form.group_bytes if packs else form.group))(bytes_before, kind)
 
 
 @v.instruction(lambda codes, kind: codes(codes, kind))
@@ -163,33 +163,33 @@ def _one_code(form: Bits):
     first_up = 7 if form.highest_first else 0
 
     @njit
-    def load(where, i):
+    def load(pointer, i):
         k, up = _place(i, form)
-        word = v.convert(where[k], types.int64) >> up
+        word = v.convert(pointer[k], types.int64) >> up
         if up + bits > 8:
-            word |= v.convert(where[k + 1], types.int64) << (8 - up)
+            word |= v.convert(pointer[k + 1], types.int64) << (8 - up)
         word <<= top
         return v.convert(word >> top if signed else (word >> top) & mask, code_type)
 
     @njit
-    def store(where, i, code):
+    def store(pointer, i, code):
         k, up = _place(i, form)
         word = (v.convert(code, types.int64) & mask) << up
-        before = v.convert(0, types.int64) if up == first_up else v.convert(where[k], types.int64)
-        where[k] = v.convert(before | word, types.uint8)
+        before = v.convert(0, types.int64) if up == first_up else v.convert(pointer[k], types.int64)
+        pointer[k] = v.convert(before | word, types.uint8)
         if up + bits > 8:
-            where[k + 1] = v.convert(word >> 8, types.uint8)
+            pointer[k + 1] = v.convert(word >> 8, types.uint8)
 
     return load, store
 
 
 @traced
-def load_code(where, i, form):
+def load_code(pointer, i, form):
     """Load code i of the bytes at a pointer."""
-    return _one_code(form)[0](where, i)
+    return _one_code(form)[0](pointer, i)
 
 
 @traced
-def store_code(where, i, code, form):
+def store_code(pointer, i, code, form):
     """Store code i of the bytes at a pointer, keeping the codes before it in its byte and writing zeros after it."""
-    _one_code(form)[1](where, i, code)
+    _one_code(form)[1](pointer, i, code)

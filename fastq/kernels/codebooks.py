@@ -68,20 +68,20 @@ def _by_registers(builder, index, count: int, table: tuple[int, ...]):
 
 def constant_array(builder, content: ir.Constant, name: str):
     """Emit an array that is part of the code, from a cache line on."""
-    where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
-    where.linkage = "internal"
-    where.global_constant = True
-    where.initializer = content
-    where.align = v.LINE
-    return where
+    pointer = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
+    pointer.linkage = "internal"
+    pointer.global_constant = True
+    pointer.initializer = content
+    pointer.align = v.LINE
+    return pointer
 
 
 def _from_memory(builder, index, count: int, table: tuple[int, ...]):
     """Emit look-ups lane by lane in memory."""
-    where = constant_array(builder, ir.Constant(ir.ArrayType(_I32, len(table)), list(table)), "codebook")
+    pointer = constant_array(builder, ir.Constant(ir.ArrayType(_I32, len(table)), list(table)), "codebook")
     looked_up = ir.Constant(index.type, ir.Undefined)
     for lane in range(count):
-        place = builder.gep(where, [_I32(0), builder.extract_element(index, _I32(lane))])
+        place = builder.gep(pointer, [_I32(0), builder.extract_element(index, _I32(lane))])
         looked_up = builder.insert_element(looked_up, builder.load(place), _I32(lane))
     return looked_up
 
@@ -92,11 +92,11 @@ def permute(context, builder, sig, table, index):
     count = index.type.count
     table = builder.bitcast(table, index.type)
     if not _WORDS:
-        where = builder.bitcast(cgutils.alloca_once_value(builder, table), _I32.as_pointer())
+        pointer = builder.bitcast(cgutils.alloca_once_value(builder, table), _I32.as_pointer())
         index = builder.and_(index, v.splat(builder, _I32(7), index.type))
         looked_up = table
         for lane in map(_I32, range(count)):
-            place = builder.gep(where, [builder.extract_element(index, lane)])
+            place = builder.gep(pointer, [builder.extract_element(index, lane)])
             looked_up = builder.insert_element(looked_up, builder.load(place), lane)
     else:
         part = v.emit_shuffle(builder, table, list(range(_WORDS)))

@@ -60,8 +60,8 @@ def parameter_bits(operands):
 
 
 @traced
-def _as_bits(where):
-    return v.cast_pointer(where, types.Integer.from_bitwidth(where.dtype.bitwidth, False))
+def _as_bits(pointer):
+    return v.cast_pointer(pointer, types.Integer.from_bitwidth(pointer.dtype.bitwidth, False))
 
 
 def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:

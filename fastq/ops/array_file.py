@@ -192,9 +192,17 @@ def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> 
     zero_point = arrays["zero_point"]
     if qtype.element and qtype.packed and not zero_point.any():
         zero_point = np.zeros(zero_point.shape, qtype.storage)
-    where = with_tuples(axis), block_size, symmetric, convention
-    own = None if computed is None else np.dtype(computed)
-    return QParams(arrays["scale"], zero_point, qtype, *where, arrays.get("tensor_scale"), own)
+    return QParams(
+        arrays["scale"],
+        zero_point,
+        qtype,
+        axis=with_tuples(axis),
+        block_size=block_size,
+        symmetric=symmetric,
+        convention=convention,
+        tensor_scale=arrays.get("tensor_scale"),
+        computed=None if computed is None else np.dtype(computed),
+    )
 
 
 def _check(params: QParams, codes: Array, shape: tuple[int, ...]) -> None:

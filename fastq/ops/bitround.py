@@ -210,10 +210,10 @@ def _plan(request: BitRounding, x: Array, out: Array | None, streams: bool = Tru
     view = arrange(x, out, ARRAY, request.dtype)
     bits = np.dtype(f"i{request.dtype.itemsize}")
     size = math.prod(view.shape)
-    kept = request.keepbits
-    dropped = 0 if kept is None else of_width(request.bits)[0] - kept
+    keepbits = request.keepbits
+    dropped = 0 if keepbits is None else of_width(request.bits)[0] - keepbits
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=request.rounding))
-    op = "granular_bitround" if kept is None else "bitround"
+    op = "granular_bitround" if keepbits is None else "bitround"
     kinds = BitRoundOperands(bits, bits, bits)
     kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0

@@ -152,14 +152,14 @@ class Calibrator:
         x = as_array(x, "x")
         axis = self.axis
         nan = "zero" if self._nan == "keep" else self._nan
-        seen = call(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
-        self._add(seen, compute_dtype(x.dtype), "x")
+        new_histogram = call(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
+        self._add(new_histogram, compute_dtype(x.dtype), "x")
 
-    def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
-        known = self._histogram or histogram.empty(seen.lo.shape, self._bins)
-        if seen.lo.shape != known.lo.shape:
-            raise ValueError(f"{name} has channels of shape {seen.lo.shape}, earlier arrays {known.lo.shape}")
-        self._histogram, self._compute = histogram.merge(known, seen), max(self._compute, compute)
+    def _add(self, new_histogram: Histogram, compute: np.dtype[Any], name: str) -> None:
+        known = self._histogram or histogram.empty(new_histogram.lo.shape, self._bins)
+        if new_histogram.lo.shape != known.lo.shape:
+            raise ValueError(f"{name} has channels of shape {new_histogram.lo.shape}, earlier arrays {known.lo.shape}")
+        self._histogram, self._compute = histogram.merge(known, new_histogram), max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
         """Add the data of another calibrator; ``a | b`` returns a new calibrator with the data of both.
@@ -189,8 +189,8 @@ class Calibrator:
 
     def _rule(self, name: str) -> Any:
         """Return an argument by its name; for a convention, its row."""
-        given = getattr(self, name)
-        return as_convention(given) if name == "convention" else given
+        argument = getattr(self, name)
+        return as_convention(argument) if name == "convention" else argument
 
     def __or__(self, other: Calibrator) -> Calibrator:
         if not is_a(other, Calibrator):
@@ -248,12 +248,12 @@ class Calibrator:
     @property
     def _complete(self) -> Histogram:
         """The data; every channel must have elements."""
-        seen = self._data
-        if len(none := np.argwhere(seen.lo > seen.hi)):
+        data = self._data
+        if len(none := np.argwhere(data.lo > data.hi)):
             first = f"the first of which is [{', '.join(map(str, none[0]))}]"
-            of = f" of {len(none)} of {seen.lo.size} channels, {first}" if seen.lo.ndim else ""
+            of = f" of {len(none)} of {data.lo.size} channels, {first}" if data.lo.ndim else ""
             raise ValueError(f"this Calibrator has no elements yet{of}: call update")
-        return seen
+        return data
 
     def importance(self) -> Array:
         """Return the mean of the squares of the elements, for each channel: the importance of columns of weights.
@@ -347,18 +347,18 @@ class Calibrator:
             If path is not as described, can't be read, or is not a calibrator file.
         """
         path = as_path(path)
-        arguments, seen, compute = calibrator_file.read(path)
+        arguments, data, compute = calibrator_file.read(path)
         try:
             calibrator = cls(**arguments)
         except Exception as error:
             raise ValueError(f"path is not a file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
-        calibrator._histogram, calibrator._compute = seen, np.dtype(compute)
+        calibrator._histogram, calibrator._compute = data, np.dtype(compute)
         return calibrator
 
     def __repr__(self) -> str:
-        where = "" if self.axis is None else f", axis={self.axis}"
+        axis_text = "" if self.axis is None else f", axis={self.axis}"
         count = 0 if self._histogram is None else int(self._histogram.counts.sum())
-        return f"Calibrator({self.dtype}{where}, bins={self.bins}): {count} elements"
+        return f"Calibrator({self.dtype}{axis_text}, bins={self.bins}): {count} elements"
 
 
 def side_by_side(grid: Any, axes: int) -> Calibrator:

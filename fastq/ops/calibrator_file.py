@@ -38,14 +38,14 @@ class Content(NamedTuple):
 def write(path: Path, content: Content) -> None:
     """Write a file that appears whole or not at all."""
     arguments = dict(content.arguments)
-    seen = content.seen
+    data = content.seen
     qtype = arguments.pop("dtype")
     arguments["convention"] = convention_entry(arguments["convention"])
-    shape = None if seen is None else list(seen.lo.shape)
+    shape = None if data is None else list(data.lo.shape)
     header = {"format": FORMAT, **qtype_entry(qtype), **arguments, "compute": content.compute, "shape": shape}
     with atomic.replacing(path) as file:
         file.write(json.dumps(header).encode() + b"\n")
-        for numbers, dtype in zip(seen or (), (_DOUBLES, _DOUBLES, _INTEGERS), strict=False):
+        for numbers, dtype in zip(data or (), (_DOUBLES, _DOUBLES, _INTEGERS), strict=False):
             file.write(np.ascontiguousarray(numbers, dtype).data)
 
 
@@ -78,11 +78,11 @@ def _read(file: BinaryIO) -> Content:
     shape = as_shape(shape)
     if len(shape) != (len(axis) if isinstance(axis, tuple) else axis is not None):
         raise ValueError(f"channels of shape {shape} don't fit the axis {shown(axis)}")
-    seen = _check_histograms(_read_histograms(file, shape, as_int(arguments["bins"], "bins"), rest))
-    for ends in (seen.lo, seen.hi) if compute == "float32" else ():
+    data = _check_histograms(_read_histograms(file, shape, as_int(arguments["bins"], "bins"), rest))
+    for ends in (data.lo, data.hi) if compute == "float32" else ():
         if not np.array_equal(ends, ends.astype(np.float32).astype(np.float64)):
             raise ValueError("minima and maxima are not float32")
-    return Content(arguments, seen, compute)
+    return Content(arguments, data, compute)
 
 
 def _read_histograms(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
@@ -93,24 +93,24 @@ def _read_histograms(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: in
     return Histogram(lo, hi, read_array(file, (*shape, 2 * bins), _INTEGERS))
 
 
-def _check_histograms(seen: Histogram) -> Histogram:
+def _check_histograms(data: Histogram) -> Histogram:
     """Return histograms if they are possible: the bins of minimum and maximum have elements, those beyond none."""
-    counts = seen.counts
-    bins = seen.counts.shape[-1] // 2
+    counts = data.counts
+    bins = data.counts.shape[-1] // 2
     total = counts.sum(axis=-1, dtype=np.float64)
     if (counts < 0).any() or (total >= MOST_ELEMENTS).any():
         raise ValueError("counts are negative or too large")
     has_elements = total > 0
-    finite = np.isfinite(seen.lo) & np.isfinite(seen.hi) & (seen.lo <= seen.hi)
-    none = (seen.lo == np.inf) & (seen.hi == -np.inf)
-    if not np.where(has_elements, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
+    finite = np.isfinite(data.lo) & np.isfinite(data.hi) & (data.lo <= data.hi)
+    none = (data.lo == np.inf) & (data.hi == -np.inf)
+    if not np.where(has_elements, finite, none).all() or np.signbit(data.lo[data.lo == 0]).any():
         raise ValueError("minima and maxima don't fit the counts")
-    widths = exponents(seen)
+    widths = exponents(data)
     occupied = counts[has_elements] > 0
     ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
-    for end, extreme in zip(ends, (seen.lo[has_elements], seen.hi[has_elements]), strict=True):
+    for end, extreme in zip(ends, (data.lo[has_elements], data.hi[has_elements]), strict=True):
         bin_of = np.floor(np.ldexp(extreme, -widths[has_elements]))
         bin_of = np.where(extreme < 0, np.minimum(bin_of, -1), bin_of)
         if not np.array_equal(bin_of + bins, end):
             raise ValueError("minima and maxima don't lie in the outermost bins")
-    return seen
+    return data

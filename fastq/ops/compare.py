@@ -103,11 +103,11 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
 
 
 def _launcher_of_errors(
-    spec: OpSpec, granularity: Granularity, x: Array, q: Array, given: Parameters
+    spec: OpSpec, granularity: Granularity, x: Array, q: Array, parameters: Parameters
 ) -> tuple[Launcher, tuple[int, int, int]]:
     """Return how errors are summed on x, q, parameters and sums; and the shape of sums, of each chunk its own."""
-    dtypes = x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype
-    order = order_without_gaps(given.scale)
+    dtypes = x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype
+    order = order_without_gaps(parameters.scale)
     launcher_of_errors = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
     (launch,) = launcher_of_errors.plan.launches
     return launcher_of_errors, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
@@ -122,15 +122,15 @@ def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero
     params = qparams_for_plan(arguments.qparams, arguments.shape, compute, rules)
     check_stored_codes(q, params.dtype, arguments.shape)
     request = of_qparams(params, x.ndim, compute, rules.convention)
-    given = numbers_of(params)
+    parameters = numbers_of(params)
     launcher_of_errors, shape = _launcher_of_errors(
-        spec_of("compare", request), request.granularity, x, q, in_bits(given)
+        spec_of("compare", request), request.granularity, x, q, in_bits(parameters)
     )
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
-    launch = launcher_of_errors.bind_to_parameters(rules, x, None, 0, given, scale, zero_point)
+    launch = launcher_of_errors.bind_to_parameters(rules, x, None, 0, parameters, scale, zero_point)
     settle = BoundLaunch(refuse_nan_in_compare, launcher_of_errors.execute, ready=ready).settle
     finish = _finish_of(arguments)
 
@@ -161,14 +161,14 @@ def _resolve_compare_values(arguments: Call, x: Array, q: Array, *_: object) -> 
     compute = check_input(x.dtype)
     check_approximation(q.dtype)
     check_comparable(x.shape, q.shape)
-    given = Parameters(np.ones((), compute), np.zeros((), np.int8))
-    launcher_of_errors, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
+    parameters = Parameters(np.ones((), compute), np.zeros((), np.int8))
+    launcher_of_errors, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, parameters)
     launch = launcher_of_errors.bind(driver.Checks((0, 0, 0, 0)))
     finish = _finish_of(arguments)
 
     def measure(x: Array, q: Array, *_: object) -> Any:
         sums = np.zeros(shape)
-        status = launch(x, np.asarray(q), given.scale, given.zero_point, sums)
+        status = launch(x, np.asarray(q), parameters.scale, parameters.zero_point, sums)
         refuse_nan_in_compare(status, x)
         return finish(sums, x.size, False)
 

@@ -120,12 +120,12 @@ def _resolve_dequantize_linear(arguments: Call, codes: Array, out: Any, scale: A
     wanted = quantization.dtype_of_values(arguments.options.dtype, out, quantization.dtype_by_scale(scale_dtype))
     request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, arguments.options)
     rules = request.rules
-    given = rules.ready(scale, zero_point)
-    request = request.with_granularity("codes", codes.shape, given.scale.shape, given.scale.size)
-    given = given.in_shape(request.granularity.parameter_shape(codes.shape))
+    parameters = rules.ready(scale, zero_point)
+    request = request.with_granularity("codes", codes.shape, parameters.scale.shape, parameters.scale.size)
+    parameters = parameters.in_shape(request.granularity.parameter_shape(codes.shape))
     spec = spec_of("dequantize", request)
     result = result_of(codes.shape, wanted, out, like=codes)
-    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, arguments, rules, given, result)
+    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, arguments, rules, parameters, result)
 
 
 DEQUANTIZE_LINEAR = Operation(

@@ -36,11 +36,11 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
     """Resolve the histogram of each part of an array."""
     axis, bins, nan = arguments.options
     check_input(x.dtype)
-    where = granularity(axis, 0, x.ndim)
-    shape = where.parameter_shape(x.shape)
+    channels = granularity(axis, 0, x.ndim)
+    shape = channels.parameter_shape(x.shape)
     if x.size == 0:
         return lambda *operands: empty(shape, bins)
-    order = (*where.kept, *(a for a in memory_order(x) if a not in where.kept))
+    order = (*channels.kept, *(a for a in memory_order(x) if a not in channels.kept))
     turned = x.transpose(order)
     parts = math.prod(shape)
     layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)

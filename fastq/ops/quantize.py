@@ -135,14 +135,14 @@ def quantize(
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
-    given = saturate, nan, p.key, rounding
+    options_beside = saturate, nan, p.key, rounding
     codes: QuantizedArray = call(
         QUANTIZE_WITH_QPARAMS,
         x,
         out,
         p.scale,
         p.zero_point,
-        options=given,
+        options=options_beside,
         types=(type(saturate),),
         qparams=p,
         noise=noise,
@@ -316,14 +316,14 @@ def fake_quantize(
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
-    given = saturate, nan, p.key, rounding
+    options_beside = saturate, nan, p.key, rounding
     quantization: Array = call(
         FAKE_QUANTIZE_WITH_QPARAMS,
         x,
         out,
         p.scale,
         p.zero_point,
-        options=given,
+        options=options_beside,
         types=(type(saturate),),
         qparams=p,
         noise=noise,
@@ -425,11 +425,11 @@ def _resolve_quantize_linear(arguments: Call, x: Array, out: Any, scale: Any, ze
     dtypes_by_name = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
     request = quantization.by_numbers(x.dtype, arguments.options, *dtypes_by_name)
     rules = request.rules
-    given = rules.ready(scale, zero_point)
-    request = request.with_granularity("x", x.shape, given.scale.shape, given.scale.size)
-    given = given.in_shape(request.granularity.parameter_shape(x.shape))
+    parameters = rules.ready(scale, zero_point)
+    request = request.with_granularity("x", x.shape, parameters.scale.shape, parameters.scale.size)
+    parameters = parameters.in_shape(request.granularity.parameter_shape(x.shape))
     spec = spec_of("quantize", request)
-    return bind_call(spec, request, arguments, rules, given, codes_result(x, request.qtype, out))
+    return bind_call(spec, request, arguments, rules, parameters, codes_result(x, request.qtype, out))
 
 
 QUANTIZE_LINEAR = Operation(

@@ -179,7 +179,7 @@ class _Launcher(NamedTuple):
     @classmethod
     def of(cls, request: RequantizeRequest, acc: Array, out: Array | None, kinds: tuple[Any, Any]) -> _Launcher:
         """Choose how, by metadata alone; out is None for a result in the memory order of acc."""
-        view = arrange(acc, out, request.where, request.qtype.storage, given=True)
+        view = arrange(acc, out, request.granularity, request.qtype.storage, given=True)
         layout = view.layout
         elements = (SUMS, request.qtype.storage)
         words = (_WORDS, _WORDS)
@@ -256,8 +256,8 @@ def _pass_as_they_are(
     )
 
 
-def _passes(given: Any, dtype: np.dtype[Any], numbers: tuple[type, ...]) -> bool:
-    if isinstance(given, np.ndarray):
-        flags = given.flags
-        return given.dtype == dtype and given.dtype.isnative and flags.c_contiguous and flags.aligned
-    return type(given) in numbers or (type(given) is dtype.type and keeps_value(dtype))
+def _passes(number: Any, dtype: np.dtype[Any], numbers: tuple[type, ...]) -> bool:
+    if isinstance(number, np.ndarray):
+        flags = number.flags
+        return number.dtype == dtype and number.dtype.isnative and flags.c_contiguous and flags.aligned
+    return type(number) in numbers or (type(number) is dtype.type and keeps_value(dtype))

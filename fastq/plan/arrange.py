@@ -40,8 +40,8 @@ class View(NamedTuple):
 
     def is_in_order(self, x: Array) -> bool:
         """Whether the elements of an array lie in memory in the order of this view, if with gaps."""
-        seen = self.in_view_order(x)
-        return is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
+        in_view_order = self.in_view_order(x)
+        return is_plain(in_view_order) or memory_order(in_view_order) == tuple(range(x.ndim))
 
     def of(self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, reads: bool = False) -> View:
         """Return this view of a source, and of a result of a dtype, to be made in the memory order of x without out.
@@ -57,8 +57,8 @@ class View(NamedTuple):
 
     def in_order(self, x: Array) -> Array:
         """Return an array on which kernels can work in place in this view: as it is, or a copy."""
-        seen = np.ascontiguousarray(self.in_view_order(x))
-        return seen if self.order is None else seen.transpose(inverse(self.order))
+        in_view_order = np.ascontiguousarray(self.in_view_order(x))
+        return in_view_order if self.order is None else in_view_order.transpose(inverse(self.order))
 
     def to_kernel(self, parameters: Array) -> Array:
         """Return parameters of the caller's shape as kernels take them: C-contiguous in the order of this view.

@@ -70,23 +70,25 @@ def bind_call(
     request: quantization.Request,
     arguments: Call,
     rules: ParameterRules,
-    given: Parameters,
+    parameters: Parameters,
     result: Result,
 ) -> BoundCall:
     """Build the closure that the plan cache keeps: calling it costs half of a method call.
 
-    `given` holds the validated parameters.
+    `parameters` are validated.
     """
     zero_point = arguments.operands[3]
     # zeros for callers who give no zero point, in one row
-    zeros = given.zero_point.reshape(-1) if zero_point is None else None
+    zeros = parameters.zero_point.reshape(-1) if zero_point is None else None
     # zero points of a dtype of ml_dtypes are converted to what kernels read: int16, other signs, or floats
     storage: np.dtype[Any] | None = None
     if isinstance(zero_point, np.ndarray) and zero_point.dtype.kind == "V":
         storage = storage_of(zero_point.dtype)
-    if given.zero_point.dtype != storage:
+    if parameters.zero_point.dtype != storage:
         storage = None
-    launch = launch_of(spec, request, arguments, rules, given, result, given.zero_point if storage else zero_point)
+    launch = launch_of(
+        spec, request, arguments, rules, parameters, result, parameters.zero_point if storage else zero_point
+    )
     new = result.new
     launch_given = launch.launch
     settle = launch.settle
@@ -113,16 +115,16 @@ def launch_of(
     request: quantization.Request,
     arguments: Call,
     rules: ParameterRules,
-    given: Parameters,
+    parameters: Parameters,
     result: Result,
     zero_point: Any,
 ) -> BoundLaunch:
     """Return the launch of an operation with given parameters.
 
-    `given` are the parameters made ready, which may be the caller's arrays, so the launch does not keep them.
+    `parameters` are ready. They may be the caller's arrays, so the launch does not keep them.
     """
     x, out, scale, _ = arguments.operands
-    parameter_shape = given.scale.shape
+    parameter_shape = parameters.scale.shape
 
     def ready(scale: Any, zero_point: Any, tensor: Any, *noise: Noise | None) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor).in_shape(parameter_shape)), *noise
@@ -130,7 +132,7 @@ def launch_of(
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:
         return BoundLaunch(refuse, nothing, ready=ready)
-    in_kernel = in_bits(given)
+    in_kernel = in_bits(parameters)
     has_blocks = request.granularity.block_size > 0  # else the order of scales is not read
     shape = x.shape if arguments.shape is None else arguments.shape
     dtypes = x.dtype, result.dtype, in_kernel.scale.dtype, in_kernel.zero_point.dtype
@@ -155,5 +157,5 @@ def launch_of(
     conversion = launcher_for(x, target)
     launch: Execute = never_fits
     if target is out:
-        launch = conversion.bind_to_parameters(rules, x, target, result.nbytes, given, scale, zero_point)
+        launch = conversion.bind_to_parameters(rules, x, target, result.nbytes, parameters, scale, zero_point)
     return BoundLaunch(refuse, conversion.execute, launch, ready, execute_for, x.strides)

@@ -564,16 +564,16 @@ class ParameterChoice:
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
-        where = request.granularity
+        granularity = request.granularity
         scale_format = spec.arithmetic.scale_format
         self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
-        self.reduce = Extremes(x, where, request.nan)
+        self.reduce = Extremes(x, granularity, request.nan)
         self.view = self.reduce.view
         self.search = None if request.search is None else RangeSearch(x, spec, request)
         accumulator = self.reduce.dtype if self.search is None else request.coding.compute
         self.plan = plan_parameters(spec, accumulator, self.view.layout.parameters)
         marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
-        self.nan_parts = NanParts(x, where) if marks else None
+        self.nan_parts = NanParts(x, granularity) if marks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
         at_once = self.tensor_of is None and self.search is None and not marks
         self.launch = driver.bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
@@ -593,8 +593,8 @@ class ParameterChoice:
         if self.tensor_of is not None and tensor is not None:
             status = self.tensor_of(x, tensor)
             factor = float(tensor)
-        lo, hi, seen = self.reduce(x)
-        status |= seen
+        lo, hi, reported = self.reduce(x)
+        status |= reported
         if self.search is not None and not status:
             order = self.view
             low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)

@@ -147,13 +147,13 @@ def packer(
     order = with_last(axis, codes.ndim)
     kind = source or native(codes.dtype)
     rows = codes.transpose(order)
-    where = None if packed is None else packed.transpose(order)
+    packed_rows = None if packed is None else packed.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
     launch, by_rows = _of_rows(rows, plan)
-    execute = spreading(launch, where)
+    execute = spreading(launch, packed_rows)
     if execute is launch and not by_rows:
         return launch
     return lambda codes, packed: execute(codes.transpose(order) if by_rows else codes, packed.transpose(order))
@@ -167,7 +167,7 @@ def unpacker(
         return lambda packed, codes: None
     order = with_last(axis, codes.ndim)
     target = native(codes.dtype)
-    where = packed.transpose(order)
+    packed_rows = packed.transpose(order)
     rows = codes.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
@@ -175,13 +175,13 @@ def unpacker(
         return plan_repack(part.shape, code_format, code_format, target, memory)
 
     launch, by_rows = _of_rows(rows, plan)
-    gather = copy_from(where)
+    gather = copy_from(packed_rows)
     if gather is None and not by_rows:
         return launch
 
     def unpack_rows(packed: Array, codes: Array) -> None:
-        where = packed.transpose(order)
-        launch(where if gather is None else gather(where), codes.transpose(order) if by_rows else codes)
+        packed_rows = packed.transpose(order)
+        launch(packed_rows if gather is None else gather(packed_rows), codes.transpose(order) if by_rows else codes)
 
     return unpack_rows
 

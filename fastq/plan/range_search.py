@@ -137,17 +137,17 @@ class RangeSearch:
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
         whole = importance.transpose(self.order)
-        where = self.granularity
+        parts = self.granularity
         view = tuple(shape[axis] for axis in self.order)
         first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
         whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
-        if where.block_size and whole.ndim:
-            starts = np.arange(0, view[-1], where.block_size)
+        if parts.block_size and whole.ndim:
+            starts = np.arange(0, view[-1], parts.block_size)
             largest = np.maximum.reduceat(whole, starts, -1).repeat(np.diff(starts, append=view[-1]), -1)
         else:
-            kept = max(len(where.kept) - first, 0)
+            kept = max(len(parts.kept) - first, 0)
             largest = whole.max(axis=tuple(range(kept, whole.ndim)), keepdims=True, initial=0)
-        most = 2.0 ** bits_of_weights(shape, where) - 1
+        most = 2.0 ** bits_of_weights(shape, parts) - 1
         return np.rint(whole / np.where(largest > 0, largest, 1) * most).astype(np.float32, order="C").reshape(-1)
 
     def _in_parts(self, ends: Array) -> Array:

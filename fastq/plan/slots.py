@@ -37,7 +37,7 @@ FOLLOWING = OUT  # the neighbour of each element
 BIT_PAIRS = X, FOLLOWING, COUNTS, NONE, NONE
 
 # the search for ranges
-SHARES = 3  # shares of the ranges that candidates are around
+SHARES = 2  # shares of the ranges that candidates are around
 RANGE_SEARCH = X, LO, HI, SHARES, ERRORS
 
 # rounding of floats

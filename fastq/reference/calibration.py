@@ -91,10 +91,10 @@ class Calibrator:
         return Histogram(lo, hi, counts)
 
     def _histogram_of_all_channels(self) -> Histogram:
-        seen = self.histogram()
-        if not seen.counts.any(axis=-1).all():
+        histogram = self.histogram()
+        if not histogram.counts.any(axis=-1).all():
             raise ValueError("this Calibrator has no elements yet of some channels: call update")
-        return seen
+        return histogram
 
     def qparams(self, method: str = "minmax", **options: Any) -> QParams:
         """Return the parameters for the ranges of a method."""

@@ -82,13 +82,13 @@ def encode(
     # contract 2.2 and 7.1
     bits = None if noise is None else numbers(noise, x.shape)
     form = p.dtype.float_format
-    where = positions(x, p, precision, bits)
+    quotients = positions(x, p, precision, bits)
     codes = np.empty_like(x, p.dtype.storage)
     if form is not None:
-        codes[...] = floats.encode(where, form, saturate or p.dtype.block_size > 0, bits).view(p.dtype.storage)
+        codes[...] = floats.encode(quotients, form, saturate or p.dtype.block_size > 0, bits).view(p.dtype.storage)
         return codes
     first, last = rules_of(p)[2]
-    codes[...] = np.clip(np.where(np.isnan(where), first, where), first, last)  # NaN of 0 * inf: the lowest
+    codes[...] = np.clip(np.where(np.isnan(quotients), first, quotients), first, last)  # NaN of 0 * inf: the lowest
     return codes
 
 

@@ -18,10 +18,10 @@ def clipped_count(x: Array, p: QParams) -> int:
     # contract 16.5
     with np.errstate(over="ignore", under="ignore"):
         x = x.astype(p.compute_dtype)
-    where = positions(x, check_qparams(p, x.shape, p.compute_dtype))
+    quotients = positions(x, check_qparams(p, x.shape, p.compute_dtype))
     form = p.dtype.float_format
     first, last = rules_of(p)[2]
-    outside = (where < first) | (where > last) if form is None else floats.outside(where, form)
+    outside = (quotients < first) | (quotients > last) if form is None else floats.outside(quotients, form)
     return int(np.count_nonzero(outside))
 
 

@@ -139,13 +139,13 @@ def dequantize_linear(
     """Return the values of unpacked `codes`, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
     # contract 1.5
     codes = as_array(codes, "codes")
-    given = dtype_of(scale, "scale")
+    dtype_of_scale = dtype_of(scale, "scale")
     asked = named.ValuesOptions(**options)
-    wanted = requests.dtype_of_values(asked.dtype, out, requests.dtype_by_scale(given))
-    request = requests.codes_by_numbers(codes.dtype, given, wanted, asked)
+    dtype_of_result = requests.dtype_of_values(asked.dtype, out, requests.dtype_by_scale(dtype_of_scale))
+    request = requests.codes_by_numbers(codes.dtype, dtype_of_scale, dtype_of_result, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
-    check_place(out, codes.shape, wanted)
-    return deliver(decode(codes.astype(request.qtype.storage, copy=False), p), wanted, out)
+    check_place(out, codes.shape, dtype_of_result)
+    return deliver(decode(codes.astype(request.qtype.storage, copy=False), p), dtype_of_result, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
@@ -183,8 +183,8 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     # contract 1.6
     x = as_input(x)
     asked = named.MinMaxOptions(**options)
-    where = requests.ranges_of(x.dtype, x.shape, asked)
-    lo, hi = extremes(nan_as_zero(widen(x), asked.nan), where)
+    parts = requests.ranges_of(x.dtype, x.shape, asked)
+    lo, hi = extremes(nan_as_zero(widen(x), asked.nan), parts)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
@@ -216,9 +216,9 @@ def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
 def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
     """Return in one bit of each element of `x` whether it is positive, packed along an axis."""
     x = as_input(x)
-    given = named.BinarizeOptions(**options)
-    asked = packing.binarize(x.dtype, x.shape, given)
-    values = nan_as_zero(widen(x), given.nan).reshape(asked.shape)
+    named_options = named.BinarizeOptions(**options)
+    asked = packing.binarize(x.dtype, x.shape, named_options)
+    values = nan_as_zero(widen(x), named_options.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
     return deliver(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
 
@@ -281,14 +281,14 @@ def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | Non
     """Return what parameters are asked for, and what computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
     qtype = request.qtype
-    where = request.granularity
+    parts = request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)
 
     def parameters() -> QParams:
         values = widen(x)
         number = nan_as_zero(values, request.nan)
-        lo, hi = range_of(number, where)
-        spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), where)
+        lo, hi = range_of(number, parts)
+        spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), parts)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
         asked = RangeParameters(request, spoiled, tensor_scale)
         method = request.search
@@ -301,13 +301,20 @@ def _by_numbers(
     name: str, shape: tuple[int, ...], request: requests.Request, scale: ArrayLike, zero_point: ArrayLike | None
 ) -> tuple[requests.Request, QParams]:
     """Return the request placed where raw parameters belong, and these as QParams."""
-    given = request.rules.ready(scale, zero_point)
-    request = request.with_granularity(name, shape, given.scale.shape, given.scale.size)
-    given = given.in_shape(request.granularity.parameter_shape(shape))
-    where = request.qtype, request.axis, request.granularity.block_size, False, request.convention
-    computed = None if given.scale.dtype == request.coding.compute else request.coding.compute
-    params = parameters_without_numbers(given.scale.dtype, given.zero_point.dtype, *where, computed)
-    return request, params.with_values(given.scale, given.zero_point)
+    numbers = request.rules.ready(scale, zero_point)
+    request = request.with_granularity(name, shape, numbers.scale.shape, numbers.scale.size)
+    numbers = numbers.in_shape(request.granularity.parameter_shape(shape))
+    params = parameters_without_numbers(
+        numbers.scale.dtype,
+        numbers.zero_point.dtype,
+        request.qtype,
+        axis=request.axis,
+        block_size=request.granularity.block_size,
+        symmetric=False,
+        convention=request.convention,
+        computed=None if numbers.scale.dtype == request.coding.compute else request.coding.compute,
+    )
+    return request, params.with_values(numbers.scale, numbers.zero_point)
 
 
 def _encode(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:

@@ -15,10 +15,10 @@ from fastq.requests.quantization import compute_dtype
 from fastq.system.dtypes import Array
 
 
-def range_of(x: Array, where: Granularity) -> tuple[Array, Array]:
+def range_of(x: Array, parts: Granularity) -> tuple[Array, Array]:
     """Return the range of `x` in its compute type."""
     ftype = compute_dtype(x.dtype).type
-    lo, hi = (extreme.astype(ftype) for extreme in extremes(x, where))
+    lo, hi = (extreme.astype(ftype) for extreme in extremes(x, parts))
     if np.isinf(lo).any() or np.isinf(hi).any():
         raise ValueError("x has infinite values, so its range has no scale")
     return np.asarray(lo), np.asarray(hi)

@@ -15,7 +15,7 @@ def requantize_sums(
     """Return codes as int64; multipliers and biases are ready."""
     # contract 13.2, 13.3 and 13.4
     factor, term = (
-        None if each is None else broadcast_to_parts(each, acc.shape, asked.where.axes, 0)
+        None if each is None else broadcast_to_parts(each, acc.shape, asked.granularity.axes, 0)
         for each in (multiplier, bias)
     )
     assert factor is not None
@@ -50,14 +50,14 @@ def _fixed_point(multiplier: Array) -> tuple[Array, Array]:
     return np.where(shift < -31, 0, units), np.where(shift < -31, 0, shift)
 
 
-def _twice_away(sums: Array, units: Array, shift: Array) -> Array:
+def _round_twice_away(sums: Array, units: Array, shift: Array) -> Array:
     """Return the high half of twice the product, rounded, divided by a power of two and rounded half away from zero."""
     high, power = _high_half(sums, units, shift)
     return _quotient(high + np.where(high < 0, -(power // 2), power // 2), power)
 
 
-def _twice_up(sums: Array, units: Array, shift: Array) -> Array:
-    """Return the same rounded half up."""
+def _round_twice_up(sums: Array, units: Array, shift: Array) -> Array:
+    """Return the high half of twice the product, rounded, divided by a power of two and rounded half up."""
     high, power = _high_half(sums, units, shift)
     return np.asarray((high + power // 2) // power)
 
@@ -70,9 +70,10 @@ def _high_half(sums: Array, units: Array, shift: Array) -> tuple[Array, Array]:
 
 
 def _round_once(sums: Array, units: Array, shift: Array) -> Array:
-    """Return the product in units of a power of two, to the nearest, of two the larger."""
-    right = 31 - shift
-    return _wrap_to_int32((sums * units + np.left_shift(1, right - 1)) >> right)
+    """Return ``sums * units / 2**(31 - shift)``, rounded once; of a tie the larger integer is taken."""
+    digits = 31 - shift
+    half = np.left_shift(1, digits - 1)
+    return _wrap_to_int32((sums * units + half) >> digits)
 
 
 def _quotient(number: Array, divisor: Array | int) -> Array:
@@ -85,4 +86,4 @@ def _wrap_to_int32(number: Array) -> Array:
     return np.asarray(number.astype(np.int32).astype(np.int64))
 
 
-_ROUNDED = {"twice_away": _twice_away, "twice_up": _twice_up, "once": _round_once}
+_ROUNDED = {"twice_away": _round_twice_away, "twice_up": _round_twice_up, "once": _round_once}

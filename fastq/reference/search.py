@@ -39,19 +39,32 @@ class RangeParameters:
         """Return the parameters of the ranges from lo to hi; with `finite` no scale may be infinite."""
         request = self.request
         qtype = self.request.qtype
-        where = qtype, request.axis, request.granularity.block_size, request.symmetric, request.convention
         if qtype.block_size:
             scale = blocks.scale_of_blocks(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
-            return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
+            return self._qparams(scale, np.zeros(scale.shape, qtype.storage), tensor_scale=self.tensor_scale)
         if qtype.codebook:
             scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), request.half.scale)
-            return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
+            return self._qparams(scale, np.zeros(scale.shape, qtype.storage))
         row, codes = request.coding[:2]
         scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
         scale_dtype, zero_point_dtype = row.dtypes(qtype, lo.dtype)
         scale = finite_scale(scale, scale_dtype) if finite else scale.astype(scale_dtype)
         zero_point = zero_point.astype(zero_point_dtype)
-        return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
+        return self._qparams(scale, zero_point, computed=None if scale.dtype == lo.dtype else lo.dtype)
+
+    def _qparams(self, scale: Array, zero_point: Array, **others: Any) -> QParams:
+        """Return numbers with the format and granularity of the request."""
+        request = self.request
+        return QParams(
+            scale,
+            zero_point,
+            request.qtype,
+            axis=request.axis,
+            block_size=request.granularity.block_size,
+            symmetric=request.symmetric,
+            convention=request.convention,
+            **others,
+        )
 
 
 @np.errstate(over="ignore", under="ignore")
@@ -139,9 +152,9 @@ def _error(
     return sums(weighed * units if norm == 2 else np.abs(weighed), p.axis, p.block_size)
 
 
-def _whole(importance: Array, shape: tuple[int, ...], where: Granularity) -> Array:
+def _whole(importance: Array, shape: tuple[int, ...], parts: Granularity) -> Array:
     """Return importance as whole numbers relative to the largest one of each part."""
     everywhere = np.broadcast_to(importance, shape)
-    most = 2.0 ** bits_of_weights(shape, where) - 1
-    largest = broadcast_to_parts(extremes(everywhere, where)[1], shape, where.axes, where.block_size)
+    most = 2.0 ** bits_of_weights(shape, parts) - 1
+    largest = broadcast_to_parts(extremes(everywhere, parts)[1], shape, parts.axes, parts.block_size)
     return np.rint(everywhere / np.where(largest > 0, largest, 1) * most)

@@ -96,10 +96,10 @@ class QuantizedArray:
     def __init__(self, codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> None:
         if not is_a(qparams, QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
-        given = as_array(codes, "codes")
+        codes_array = as_array(codes, "codes")
         sizes = as_shape(shape)
-        check_stored_codes(given, qparams.dtype, sizes)
-        self.__dict__.update(codes=given, qparams=qparams, shape=sizes)
+        check_stored_codes(codes_array, qparams.dtype, sizes)
+        self.__dict__.update(codes=codes_array, qparams=qparams, shape=sizes)
 
     scale = Forwarded[NDArray[Any]]("qparams.scale", "Value of one code step.")
     zero_point = Forwarded[NDArray[Any]]("qparams.zero_point", "The code of 0.0.")
@@ -288,19 +288,19 @@ class QuantizedArray:
             return self.codes.reshape(packed_shape(shape, self.dtype))
         return late.pack()(self.unpacked().reshape(shape), self.dtype)
 
-    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Parts) -> Self:
+    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], parts: Parts) -> Self:
         """Return an array of other codes; `of_numbers` returns its parameters from those of this array."""
         p = self.qparams
         if p.scale.shape != self._parts_with_parameters.parameter_shape:
             of_numbers = _same
-        axis = axis_like(p.axis, where.axes, len(where.shape))
+        axis = axis_like(p.axis, parts.axes, len(parts.shape))
         if axis == p.axis:
             params = p.with_values(of_numbers(p.scale), of_numbers(p.zero_point))
         else:
             convention = convention_for(p, axis)
             numbers = {"scale": of_numbers(p.scale), "zero_point": of_numbers(p.zero_point)}
             params = replace(p, **numbers, axis=axis, convention=convention)
-        return without_checks(type(self), codes, params, where.shape)
+        return without_checks(type(self), codes, params, parts.shape)
 
     def astype(self, dtype: DTypeLike) -> NDArray[Any]:
         """Return the values in a float dtype; to get other codes, call `fastq.quantize`.

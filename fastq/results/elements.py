@@ -41,12 +41,12 @@ def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
 
 def parameter_places(p: QParams, shape: tuple[int, ...], places: Places) -> Places:
     """Return where the parameters of the elements at some places are."""
-    where = parts_of(p.scale.shape, shape, p.axis, p.block_size)
-    if p.scale.shape != where.parameter_shape:  # one number for all
+    parts = parts_of(p.scale.shape, shape, p.axis, p.block_size)
+    if p.scale.shape != parts.parameter_shape:  # one number for all
         return (0,) * p.scale.ndim
     if not p.block_size:
-        return tuple(places[a] for a in where.axes)
-    return tuple(place // p.block_size if a in where.axes else place for a, place in enumerate(places))
+        return tuple(places[a] for a in parts.axes)
+    return tuple(place // p.block_size if a in parts.axes else place for a, place in enumerate(places))
 
 
 def code_ends(p: QParams) -> tuple[float, float]:
@@ -67,8 +67,8 @@ def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype
     row = coding_of_parameters(p).row
     first, last = code_ends(p)
-    where = parameter_places(p, shape, places)
-    scale, zero_point = (as_array(number, "parameters")[(*where, ...)] for number in (p.scale, p.zero_point))
+    parameter_index = parameter_places(p, shape, places)
+    scale, zero_point = (as_array(number, "parameters")[(*parameter_index, ...)] for number in (p.scale, p.zero_point))
     code = codes.astype(ftype)
     table = p.dtype.codebook
     return {

@@ -49,15 +49,15 @@ def explain(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> 
     return Explanation(formulas, numbers, value, "\n".join(lines))
 
 
-def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
+def _check_scale(p: QParams, parameter_index: tuple[Any, ...]) -> None:
     """Raise ValueError if the scale of an element is one that `dequantize` refuses."""
-    given = as_array(p.scale, "parameters")[(*where, ...)]
-    kept = coding_of_parameters(p).scale
+    as_given = as_array(p.scale, "parameters")[(*parameter_index, ...)]
+    scale_dtype = coding_of_parameters(p).scale
     with np.errstate(over="ignore"):
-        scale = given.astype(kept)
+        scale = as_given.astype(scale_dtype)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
         wanted = WANTED_SCALES[True, p.dtype.codebook is not None]
-        raise ValueError(f"scale must be {wanted} in {kept}; the element has scale {given[()]}")
+        raise ValueError(f"scale must be {wanted} in {scale_dtype}; the element has scale {as_given[()]}")
 
 
 def formulas_of(p: QParams) -> dict[str, str]:

@@ -42,15 +42,19 @@ class Parts(NamedTuple):
         return self.granularity.parameter_shape(self.shape)
 
 
-def parts_of(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parts:
-    """Return the granularity of parameters of a shape: the whole array if one stands for several channels."""
-    where = Parts(shape, granularity(axis, block_size, len(shape), "q"))
-    if parameters == where.parameter_shape:
-        return where
-    if math.prod(parameters) != 1:
-        needed = where.parameter_shape
-        raise ValueError(f"qparams.scale has shape {parameters}, but this axis and block_size need shape {needed}")
-    return where if block_size else Parts(shape, ARRAY)
+def parts_of(scale_shape: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parts:
+    """Return which elements of an array share parameters, whose scale has a shape.
+
+    These are the channels or blocks that `axis` and `block_size` name. A single scale may stand for all channels: then
+    all elements share it.
+    """
+    parts = Parts(shape, granularity(axis, block_size, len(shape), "q"))
+    if scale_shape == parts.parameter_shape:
+        return parts
+    if math.prod(scale_shape) != 1:
+        needed = parts.parameter_shape
+        raise ValueError(f"qparams.scale has shape {scale_shape}, but this axis and block_size need shape {needed}")
+    return parts if block_size else Parts(shape, ARRAY)
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
@@ -91,15 +95,15 @@ def part_at(index: object, whole: Parts) -> Part:
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
     """Return what an index takes along each axis."""
-    given = list(index) if is_a(index, tuple) else [index]
-    dots = [k for k, each in enumerate(given) if each is Ellipsis]
-    if len(given) - len(dots) > len(shape):
-        raise IndexError(f"q has {len(shape)} axes, but the index is for {len(given) - len(dots)}")
+    items_of_index = list(index) if is_a(index, tuple) else [index]
+    dots = [k for k, each in enumerate(items_of_index) if each is Ellipsis]
+    if len(items_of_index) - len(dots) > len(shape):
+        raise IndexError(f"q has {len(shape)} axes, but the index is for {len(items_of_index) - len(dots)}")
     if len(dots) > 1:
         raise IndexError("an index has one '...' at most")
-    fill = [WHOLE] * (len(shape) - len(given) + len(dots))
-    at = dots[0] if dots else len(given)
-    items = [*given[:at], *fill, *given[at + 1 :]]
+    fill = [WHOLE] * (len(shape) - len(items_of_index) + len(dots))
+    at = dots[0] if dots else len(items_of_index)
+    items = [*items_of_index[:at], *fill, *items_of_index[at + 1 :]]
     picks = [_pick(item, axis, n) for axis, (item, n) in enumerate(zip(items, shape, strict=True))]
     arrays = sum(is_a(pick, np.ndarray) for pick in picks)
     if arrays > 1 or (arrays and any(isinstance(pick, int) for pick in picks)):
@@ -182,16 +186,16 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
 
 def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     """Return the shape that was passed to `reshape`, as sizes or as one tuple; -1 is the size that is left."""
-    given = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
-    wanted = [as_int(each, "shape", "ints") for each in given]
-    if wanted.count(-1) == 1:
-        others = math.prod(n for n in wanted if n != -1)
-        wanted[wanted.index(-1)] = size // others if others else -1
-    if len(wanted) > MOST_AXES:
-        raise ValueError(f"shape must have at most {MOST_AXES} axes, as in NumPy, not {len(wanted)}")
-    if min(wanted, default=0) < 0 or math.prod(wanted) != size:
-        raise ValueError(f"shape must have {size} elements, not {shown(given)}")
-    return tuple(wanted)
+    sizes_of_axes = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
+    new_shape = [as_int(each, "shape", "ints") for each in sizes_of_axes]
+    if new_shape.count(-1) == 1:
+        others = math.prod(n for n in new_shape if n != -1)
+        new_shape[new_shape.index(-1)] = size // others if others else -1
+    if len(new_shape) > MOST_AXES:
+        raise ValueError(f"shape must have at most {MOST_AXES} axes, as in NumPy, not {len(new_shape)}")
+    if min(new_shape, default=0) < 0 or math.prod(new_shape) != size:
+        raise ValueError(f"shape must have {size} elements, not {shown(sizes_of_axes)}")
+    return tuple(new_shape)
 
 
 def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
@@ -200,11 +204,11 @@ def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
         return Parts(shape, whole.granularity)
     axes = _block_axis(shape, whole) if whole.block_size else _channel_axes(shape, whole)
     if axes is None:
-        kept = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
-        where = whole.axes[0] if len(whole.axes) == 1 else whole.axes
+        kind_of_parts = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
+        axes_of_parts = whole.axes[0] if len(whole.axes) == 1 else whole.axes
         raise ValueError(
-            f"shape {shape} joins parts of shape {whole.shape} with their own parameters, {kept} {where}; "
-            "q.dequantize().reshape takes any shape"
+            f"shape {shape} joins parts of shape {whole.shape} with their own parameters, "
+            f"{kind_of_parts} {axes_of_parts}; q.dequantize().reshape takes any shape"
         )
     return Parts(shape, Granularity(axes, whole.block_size))
 

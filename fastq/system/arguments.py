@@ -148,14 +148,14 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{hint}")
 
 
-def as_items(items: Any, name: str, wanted: str) -> list[Any]:
+def as_items(items: Any, name: str, expected: str) -> list[Any]:
     """Return the items of an iterable, at most as many as an array has axes, since an iterator may not end."""
     try:
         first_items = list(islice(items, MOST_AXES + 1))
     except Exception as error:
-        raise TypeError(f"{name} must be {wanted}, not {shown(items)}") from error
+        raise TypeError(f"{name} must be {expected}, not {shown(items)}") from error
     if len(first_items) > MOST_AXES:
-        raise ValueError(f"{name} must be {wanted}, at most {MOST_AXES}, not {shown(items)}")
+        raise ValueError(f"{name} must be {expected}, at most {MOST_AXES}, not {shown(items)}")
     return first_items
 
 
@@ -406,11 +406,11 @@ def _get_close_matches() -> Callable[..., list[str]]:
     return get_close_matches
 
 
-def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
+def did_you_mean(spelling: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
     """Return the end of an error message: the name that was probably meant, or an empty text."""
-    if not is_a(given, str):
+    if not is_a(spelling, str):
         return ""
-    lower = str.lower(given)
+    lower = str.lower(spelling)
     spelled = {name.lower(): name for name in known}
     similar = _get_close_matches()(lower, spelled, 1)
     likely = aliases.get(lower, *[spelled[name] for name in similar] or [""])

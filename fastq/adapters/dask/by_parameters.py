@@ -75,11 +75,11 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
 def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
     """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
     shape = call.shape
-    given = call.qparams
-    params = _ready(given, shape, given.compute_dtype)
+    params_of_call = call.qparams
+    params = _ready(params_of_call, shape, params_of_call.compute_dtype)
     qtype = params.dtype
-    where = granularity(params.axis, params.block_size, len(shape))
-    parts = Parts(value_chunks(codes.chunks, shape, qtype), where)
+    channels_or_blocks = granularity(params.axis, params.block_size, len(shape))
+    parts = Parts(value_chunks(codes.chunks, shape, qtype), channels_or_blocks)
     parts.check_aligned(qtype)
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
@@ -163,8 +163,11 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
     name = call.operation.operands[0]
     request = request.with_granularity(name, x.shape, scale.shape, scale.size)
     parts = Parts(x.chunks, request.granularity)
-    given = (_reshape_parameters(scale, parts), "scale"), (_reshape_parameters(zero_point, parts), "zero_point")
-    operands = [each for numbers, what in given for each in _operand(numbers, parts, what, name)]
+    numbers_and_names = (
+        (_reshape_parameters(scale, parts), "scale"),
+        (_reshape_parameters(zero_point, parts), "zero_point"),
+    )
+    operands = [each for numbers, what in numbers_and_names for each in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
 
 
@@ -178,9 +181,9 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
         requantization.check_multiplier(numbers.dtype)
         numbers = np.ones(numbers.shape)
     ready, zero_point, bias = request.ready(numbers, zero_point, bias)
-    parts = Parts(acc.chunks, request.where)
-    given = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
-    operands = [each for numbers, name in given for each in _operand(numbers, parts, name, "acc")]
+    parts = Parts(acc.chunks, request.granularity)
+    numbers_and_names = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
+    operands = [each for numbers, name in numbers_and_names for each in _operand(numbers, parts, name, "acc")]
     how = {"zero_point": int(zero_point), "arguments": in_task.call_of_task(call, dtype=request.qtype, key=None)}
     options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
     return blockwise(in_task.requantize, parts.all_axes, acc, parts.all_axes, *operands, **options)

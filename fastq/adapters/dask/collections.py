@@ -94,8 +94,8 @@ class QParams(_Collection, results.QParams):
 
     def __post_init__(self) -> None:
         """Check everything except the numbers, which are not known yet."""
-        lazy = {name: given for name in NUMBERS if is_a(given := getattr(self, name), da.Array)}
-        self.__dict__.update({name: given._meta for name, given in lazy.items()})
+        lazy = {name: number for name in NUMBERS if is_a(number := getattr(self, name), da.Array)}
+        self.__dict__.update({name: number._meta for name, number in lazy.items()})
         super().__post_init__()
         self.__dict__.update({name: lazy.get(name, _in_one_chunk(getattr(self, name))) for name in NUMBERS})
 

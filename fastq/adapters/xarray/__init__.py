@@ -113,15 +113,17 @@ def pack(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     floats = datasets.floats(ds)
-    kept = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
-    unclear = {name: reason for name in floats if name not in kept and (reason := cf.not_numbers(floats[name]))}
+    not_packed = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
+    unclear = {name: reason for name in floats if name not in not_packed and (reason := cf.not_numbers(floats[name]))}
     for name, reason in unclear.items():
         warnings.warn(cf.stays(name, reason), stacklevel=4)
-    kept |= unclear
-    alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
-    kept |= unpacked
-    data = {name: each for name, each in floats.items() if name not in kept}
-    bounds, pairs = _by_name(max_error, ranges, data, kept)
+    not_packed |= unclear
+    alike, unpacked = _alike(
+        {} if like is None else like.data_vars, [name for name in floats if name not in not_packed]
+    )
+    not_packed |= unpacked
+    data = {name: each for name, each in floats.items() if name not in not_packed}
+    bounds, pairs = _by_name(max_error, ranges, data, not_packed)
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
     missing = {name: cf.missing(name, each) for name, each in data.items()}
@@ -263,8 +265,8 @@ def _format(dtype: Any) -> QType:
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:
     """Return the range of a variable, in the type to compute in."""
-    given = pair if is_a(pair, (list, tuple)) else ()
-    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in given]
+    ends_of_pair = pair if is_a(pair, (list, tuple)) else ()
+    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in ends_of_pair]
     dtype = np.result_type(native(variable.dtype), np.float32)
     with np.errstate(over="ignore"):
         dtype_ends = np.array(ends).astype(dtype)
@@ -330,8 +332,8 @@ def _by_name(
     max_error: Any, ranges: Any, data: dict[Any, Variable], kept: dict[Any, str]
 ) -> tuple[dict[Any, float], dict[Any, Array]]:
     """Return the bounds of errors and the ranges that are given, by the names of variables."""
-    bounds = datasets.by_name("max_error", "numbers", max_error, data, kept)
-    pairs = datasets.by_name("ranges", "pairs of numbers", ranges, data, kept)
+    bounds = datasets.check_names("max_error", "numbers", max_error, data, kept)
+    pairs = datasets.check_names("ranges", "pairs of numbers", ranges, data, kept)
     return (
         {name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf) for name, bound in bounds.items()},
         {name: _pair(name, pair, data[name]) for name, pair in pairs.items()},

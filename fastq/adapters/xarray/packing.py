@@ -166,14 +166,16 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     is_raw = any(key in variable.attrs for key in OF_SCALE)
     stored = codes_dtype("like", name, variable.dtype if is_raw else variable.encoding.get("dtype"))
     sizes = dict.fromkeys(OF_SCALE, 1) | dict.fromkeys(OF_GAPS)
-    given = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
-    if stored is None or not any(given[key].size for key in OF_SCALE):
+    numbers_by_key = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
+    if stored is None or not any(numbers_by_key[key].size for key in OF_SCALE):
         return None
     dtype = dtype_by_unsigned(stored, noted.get("_Unsigned"))
     if dtype not in TARGETS:
         raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
-    single = stored.itemsize < 4 and all(given[key].dtype == np.float32 for key in OF_SCALE if given[key].size)
-    units = [np.append(given[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
+    single = stored.itemsize < 4 and all(
+        numbers_by_key[key].dtype == np.float32 for key in OF_SCALE if numbers_by_key[key].size
+    )
+    units = [np.append(numbers_by_key[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
     scale, offset = np.array(units, np.float32 if single else np.float64)
     if not (np.isfinite([scale, offset]).all() and scale):
         raise ValueError(
@@ -181,7 +183,7 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
         )
     coded = functools.partial(code, "like", name)
     unsigned = noted.get("_Unsigned")
-    fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in given[key]}
+    fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in numbers_by_key[key]}
     if len(fills) > 1:
         raise ValueError(f"like has several fill values in {name!r}: {sorted(fills)}")
     fill = next(iter(fills), None)

@@ -93,22 +93,22 @@ def bitround(
     xarray = datasets.library("fastq.xarray.bitround", ds=ds)
     as_choice(convention, "convention", tuple(TIES))
     floats = datasets.floats(ds)
-    kept = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
+    not_rounded = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
     for name, each in floats.items():
         if cf.codes_dtype("ds", name, each.encoding.get("dtype")) is not None:
-            kept.setdefault(name, "by its encoding it is packed")
-    unclear = {name: reason for name in floats if name not in kept and (reason := cf.not_numbers(floats[name]))}
-    kept |= unclear
-    data = {name: each for name, each in floats.items() if name not in kept}
+            not_rounded.setdefault(name, "by its encoding it is packed")
+    unclear = {name: reason for name in floats if name not in not_rounded and (reason := cf.not_numbers(floats[name]))}
+    not_rounded |= unclear
+    data = {name: each for name, each in floats.items() if name not in not_rounded}
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
-    chosen = _choices(ways, data, kept)
+    chosen = _choices(ways, data, not_rounded)
     alone = {} if is_a(information, Mapping) else _without_neighbours(data, chosen, dim)
     for name, reason in (unclear | alone).items():
         warnings.warn(cf.stays(name, reason), stacklevel=4)
     rounded = {}
-    for name, (way, number) in ((name, chosen[name]) for name in chosen if name not in alone):
+    for name, (option_of_variable, number) in ((name, chosen[name]) for name in chosen if name not in alone):
         values = datasets.values_of(name, data[name])
-        option, bits = _bits_of(name, data[name], values, way, number, dim)
+        option, bits = _bits_of(name, data[name], values, option_of_variable, number, dim)
         rounded[name] = _round_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
         del values  # before the next ones are read
         attribute, algorithm = _TOLD[option]
@@ -124,7 +124,7 @@ def _without_neighbours(
     data: Mapping[Any, Variable], chosen: dict[Any, tuple[str, Any]], dim: str | None
 ) -> dict[Any, str]:
     """Return the variables of which `information` can't compare neighbours, with the reason."""
-    dims = {name: data[name].dims for name, (way, _) in chosen.items() if way == "information"}
+    dims = {name: data[name].dims for name, (option, _) in chosen.items() if option == "information"}
     if dim is not None and dims and not any(dim in each for each in dims.values()):
         return {}  # an error of the argument
     reasons = {name: "it is a scalar, without neighbours to compare" for name, each in dims.items() if not each}
@@ -138,20 +138,20 @@ def _implementation(convention: str) -> str:
 
 
 def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any, str]) -> dict[Any, tuple[str, Any]]:
-    given = {way: number for way, number in ways.items() if number is not None}
-    of_all = [(way, number) for way, number in given.items() if not is_a(number, Mapping)]
+    numbers_by_option = {option: number for option, number in ways.items() if number is not None}
+    of_all = [(option, number) for option, number in numbers_by_option.items() if not is_a(number, Mapping)]
     if len(of_all) > 1:
         (first, _), (second, _) = of_all[:2]
         raise TypeError(f"{second} must be given by the names of variables, since {first} is a number for all of them")
-    if not given:
+    if not numbers_by_option:
         raise TypeError(f"one of {_WAYS} must be a number for all variables, or some dicts by their names")
     named: dict[Any, tuple[str, Any]] = {}
-    for way, numbers in given.items():
+    for option, numbers in numbers_by_option.items():
         by_name = numbers if is_a(numbers, Mapping) else None
-        for name, number in datasets.by_name(way, "numbers", by_name, data, kept).items():
+        for name, number in datasets.check_names(option, "numbers", by_name, data, kept).items():
             if name in named:
-                raise TypeError(f"{way} names {name!r}, as {named[name][0]} does")
-            named[name] = way, number
+                raise TypeError(f"{option} names {name!r}, as {named[name][0]} does")
+            named[name] = option, number
     return {name: named[name] if name in named else of_all[0] for name in data if name in named or of_all}
 
 

@@ -118,12 +118,12 @@ class CastValue(_Codec):
         as_choice(self.rounding, "rounding", ROUNDINGS)
         if self.out_of_range not in (None, "clamp", "wrap"):
             raise ValueError(f"out_of_range must be None, 'clamp' or 'wrap', not {self.out_of_range!r}")
-        pairs = {way: tuple(map(tuple, _pairs(each))) for way, each in (self.scalar_map or {}).items()}
+        pairs = {direction: tuple(map(tuple, _pairs(each))) for direction, each in (self.scalar_map or {}).items()}
         object.__setattr__(self, "scalar_map", pairs)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata without defaults."""
-        scalars = {way: list(each) for way, each in self.scalar_map.items()}
+        scalars = {direction: list(each) for direction, each in self.scalar_map.items()}
         units = {"rounding": (self.rounding, "nearest-even"), "out_of_range": (self.out_of_range, None)}
         configuration = {"data_type": self.data_type.to_json(zarr_format=3)} | _options_besides_defaults(units)
         return {
@@ -188,7 +188,7 @@ class CastValue(_Codec):
 
 def _options_besides_defaults(units: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """Return the options that are not the default."""
-    return {name: given for name, (given, default) in units.items() if given != default}
+    return {name: value for name, (value, default) in units.items() if value != default}
 
 
 def _pairs(scalars: Any) -> Iterable[Any]:

@@ -121,7 +121,7 @@ def with_memory(operands, room):
 def load_state(operands, p, kind):
     """Load the state with index p and on, as many as `kind` has lanes."""
     results = [getattr(operands, name) for name in results_of(operands)]
-    return tuple([v.load(where, p, v.lanes_like(kind, where)) for where in results])
+    return tuple([v.load(pointer, p, v.lanes_like(kind, pointer)) for pointer in results])
 
 
 @traced

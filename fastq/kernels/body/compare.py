@@ -33,9 +33,9 @@ def _parameters_at(spec, operands, args, parameters, k, kind):
     return load_parameters(spec, operands, args, parameters + k, kind)
 
 
-def _float_code(where):
+def _float_code(pointer):
     """Return the format of float codes, None of integer codes and of floats that are values."""
-    return where.dtype.row if isinstance(where.dtype, Minifloat) and where.dtype.row.bits <= 8 else None
+    return pointer.dtype.row if isinstance(pointer.dtype, Minifloat) and pointer.dtype.row.bits <= 8 else None
 
 
 def _next_tie(row):
@@ -44,17 +44,17 @@ def _next_tie(row):
 
 
 @traced
-def values_of_approximation(spec, code, s, where):
+def values_of_approximation(spec, code, s, pointer):
     """Dequantize codes; values are returned as they are."""
-    if v.is_float(code) and _float_code(where) is None:
+    if v.is_float(code) and _float_code(pointer) is None:
         return code
     return dequantize_value(spec, v.convert(code, computes_in(spec, s.scale)), s)
 
 
 @traced
-def clamp_mask(spec, x, s, args, where):
+def clamp_mask(spec, x, s, args, pointer):
     """Mask of the values whose codes were clamped."""
-    row = _float_code(where)
+    row = _float_code(pointer)
     if row is None:
         code = unclamped_code(spec, x, s)
         dtype = computes_in(spec, s.scale)
@@ -69,7 +69,7 @@ def clamp_mask(spec, x, s, args, where):
 
 
 @traced
-def perhaps_clamped(spec, x, s, args, where):
+def perhaps_clamped(spec, x, s, args, pointer):
     """Mask of the values that may have been clamped, found without a division; NaN among them.
 
     All others are at least a quarter of a step inside the range that rounds to a code, which covers the rounding of
@@ -77,13 +77,13 @@ def perhaps_clamped(spec, x, s, args, where):
     products here do not. The ends of the range of a block, one of each in it, do not have this property.
     """
     rule = spec.rule
-    row = _float_code(where)
+    row = _float_code(pointer)
     if row is not None:
         most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
         limit = v.constant(most, x) * s.scale
         return (v.absolute(x) < (limit * s.tensor if spec.scale_kind == "tensor" else limit)) ^ True
     if rule.quotient == "range":  # a division either way
-        return clamp_mask(spec, x, s, args, where)
+        return clamp_mask(spec, x, s, args, pointer)
     reach = v.constant(0.25 if rule.rounding in ("half_even", "half_away") else -0.25, s.scale)
     dtype = computes_in(spec, s.scale)
     low, high = v.convert(args.lowest, dtype) - s.base, v.convert(args.highest, dtype) - s.base
@@ -155,22 +155,22 @@ def _count(counts, mask):
 
 
 @njit
-def _add(spec, total, x, code, parameters, args, where):
+def _add(spec, total, x, code, parameters, args, pointer):
     scale, zero_point = parameters
     s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
     compute = v.convert(x, compute_type(spec, s.scale))
     wide = v.convert(x, types.float64)
     zero = x == v.constant(0, x)
-    error = v.absolute(wide - v.convert(values_of_approximation(spec, code, s, where), types.float64))
+    error = v.absolute(wide - v.convert(values_of_approximation(spec, code, s, pointer), types.float64))
     above = error
     below = v.absolute(wide)
     zeros = total.zeros
     clipped = total.clipped
     # few are, mostly, and a test of all lanes takes less time than to count them
-    if v.any_lane(zero | perhaps_clamped(spec, compute, s, args, where)):
+    if v.any_lane(zero | perhaps_clamped(spec, compute, s, args, pointer)):
         above, below = v.select(zero, v.constant(0, error), error), v.select(zero, v.constant(1, below), below)
         zeros = _count(zeros, zero)
-        clipped = _count(clipped, clamp_mask(spec, compute, s, args, where))
+        clipped = _count(clipped, clamp_mask(spec, compute, s, args, pointer))
     sums = _by_halves(total, wide, error, (above, below))
     return Total(sums.error2, sums.x2, sums.error, sums.relative, sums.largest, sums.largest_relative, zeros, clipped)
 

@@ -371,10 +371,10 @@ def _short_sums(spec, piece, group):
 
 
 @traced
-def _side_by_side(spec, where, k, like):
+def _side_by_side(spec, pointer, k, like):
     """Load as many numbers as a candidate has lanes, for each candidate."""
-    kind = where.dtype if spec.lanes_each == 1 else v.Vec(where.dtype, spec.lanes_each)
-    return v.repeated(v.load(where, k, kind), v.Vec(where.dtype, like.n))
+    kind = pointer.dtype if spec.lanes_each == 1 else v.Vec(pointer.dtype, spec.lanes_each)
+    return v.repeated(v.load(pointer, k, kind), v.Vec(pointer.dtype, like.n))
 
 
 @traced

@@ -45,16 +45,16 @@ def repack_elements(spec, operands, args, units):
 
 
 @traced
-def row_bytes(where, length):
+def row_bytes(pointer, length):
     """Return the bytes of a row of a number of elements, rounded up to whole bytes."""
-    return (length * where.dtype.bitwidth + 7) >> 3
+    return (length * pointer.dtype.bitwidth + 7) >> 3
 
 
 @traced
-def row_at(where, row, length):
+def row_at(pointer, row, length):
     """Return a pointer to a row."""
-    first = v.advance(v.cast_pointer(where, types.uint8), row * row_bytes(where, length))
-    return v.cast_pointer(first, where.dtype)
+    first = v.advance(v.cast_pointer(pointer, types.uint8), row * row_bytes(pointer, length))
+    return v.cast_pointer(first, pointer.dtype)
 
 
 @traced
@@ -176,12 +176,12 @@ def _repack_together(spec, operands, length, row, stop):
     stop -= v.LINE // min(in_bytes, out_bytes) + 1
     sources = v.scratch(_STACK, types.uint8)
     results = v.scratch(_STACK, types.uint8)
-    given = v.cast_pointer(sources, v.dtype_of(src))
-    made = v.cast_pointer(results, v.dtype_of(dst))
+    padded_sources = v.cast_pointer(sources, v.dtype_of(src))
+    padded_results = v.cast_pointer(results, v.dtype_of(dst))
     while row < stop:
         rows = min(_ROOM // max(in_padded, out_padded), stop - row)
         _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
-        reported |= _repack_row(spec, given, made, rows * padded, 0)
+        reported |= _repack_row(spec, padded_sources, padded_results, rows * padded, 0)
         _move_rows(results, out_padded, row_at(dst, row, length), out_bytes, rows)
         row += rows
     return row, reported

@@ -28,9 +28,9 @@ def channels(spec, operands, args, units):
 
 
 @traced
-def _lanes(where, n):
+def _lanes(pointer, n):
     """Vec type of n elements of a pointer."""
-    return v.Vec(where.dtype, n)
+    return v.Vec(pointer.dtype, n)
 
 
 @traced
@@ -80,13 +80,13 @@ def _make_visitor(words):
 
 
 @traced
-def _word_of_run(where, p, i, kind):
-    return v.full(where[p], kind)
+def _word_of_run(pointer, p, i, kind):
+    return v.full(pointer[p], kind)
 
 
 @traced
-def _words_of_row(where, p, i, kind):
-    return v.load(where, p + i, kind)
+def _words_of_row(pointer, p, i, kind):
+    return v.load(pointer, p + i, kind)
 
 
 visit_run = _make_visitor(_word_of_run)

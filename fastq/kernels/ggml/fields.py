@@ -161,9 +161,9 @@ def store_block(context, builder, sig, spec, dst, i, d, least, codes):
     """Store the numbers of one block to dst[i] onwards: bits of float16 parameters, and all codes as int32 lanes."""
     form = sig.args[0].row
     for field in form.fields:
-        where = builder.gep(dst, [builder.add(i, _I64(field.at))])
+        pointer = builder.gep(dst, [builder.add(i, _I64(field.at))])
         value = _codes_in(builder, form, field, codes) if field.of == "codes" else {"d": d, "min": least}[field.of]
-        builder.store(value, builder.bitcast(where, value.type.as_pointer())).align = 1
+        builder.store(value, builder.bitcast(pointer, value.type.as_pointer())).align = 1
 
 
 def _codes_in(builder, form: BlockFormat, field: Field, codes):
@@ -229,8 +229,8 @@ def _words(builder, field: Field, src, places: list[int]):
     first = min(places)
     count = max(places) - min(places) + 1
     kind = ir.VectorType(ir.IntType(8 * field.word), count)
-    where = builder.gep(src, [_I64(field.at + first * field.word)])
-    words = builder.load(builder.bitcast(where, kind.as_pointer()))
+    pointer = builder.gep(src, [_I64(field.at + first * field.word)])
+    words = builder.load(builder.bitcast(pointer, kind.as_pointer()))
     words.align = 1
     places = [place - first for place in places]
     return words if places == list(range(count)) else v.emit_shuffle(builder, words, places)

@@ -73,21 +73,21 @@ def _repeat(src, room, n, rows):
 
 
 @njit
-def _reads_next_page(where, n):
+def _reads_next_page(pointer, n):
     """Return whether loading n elements in groups of `_COPIED` touches a page after the last element's.
 
     That page may be unmapped.
     """
-    size = v.bits_of(where) // 8
-    end = v.address_of(where) + n * size
-    whole = v.address_of(where) + -(-n // _COPIED) * _COPIED * size
+    size = v.bits_of(pointer) // 8
+    end = v.address_of(pointer) + n * size
+    whole = v.address_of(pointer) + -(-n // _COPIED) * _COPIED * size
     return (end - 1) // PAGE != (whole - 1) // PAGE
 
 
 @traced
-def _copied_lanes(where):
+def _copied_lanes(pointer):
     """Vec type of as many elements of a pointer as are copied at a time."""
-    return v.Vec(where.dtype, _COPIED)
+    return v.Vec(pointer.dtype, _COPIED)
 
 
 @traced

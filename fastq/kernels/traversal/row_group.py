@@ -31,8 +31,9 @@ def rows_at_a_time(spec, operands, args, elements, width):
     if body_of(operands).row:
         return 1
     reduces = reduction_of(operands) is not None
-    kept = operands.src if reduces else operands.scale
-    wide = (width * kept.dtype.bitwidth >= 8 * _wide_row()) & (streams_row(spec, operands, args, 0, width) ^ True)
+    of_columns = operands.src if reduces else operands.scale  # results, or parameters
+    is_wide = width * of_columns.dtype.bitwidth >= 8 * _wide_row()
+    wide = is_wide & (streams_row(spec, operands, args, 0, width) ^ True)
     in_cache = reduces or spec.op == "dequantize"
     pays = v.select(args.outgrows_cache, wide, in_cache)
     enough = (elements >= GROUP * width) & (width >= register_lanes(operands).n)

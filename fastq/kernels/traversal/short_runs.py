@@ -47,6 +47,6 @@ def _spread_parameters(operands, size, p, many, room):
 
 
 @traced
-def _spread_lanes(where):
+def _spread_lanes(pointer):
     """Vec type of as many elements of a pointer as are written at a time."""
-    return v.Vec(where.dtype, _SPREAD)
+    return v.Vec(pointer.dtype, _SPREAD)

@@ -28,9 +28,9 @@ def streams_if(spec, dst, streaming):
 
 
 @traced
-def elements_to_line(where, index):
+def elements_to_line(pointer, index):
     """Return how many elements ``where[index]`` is before the beginning of a cache line."""
-    return -v.address_of(v.advance(where, index)) % v.LINE * 8 // v.bits_of(where)
+    return -v.address_of(v.advance(pointer, index)) % v.LINE * 8 // v.bits_of(pointer)
 
 
 @traced

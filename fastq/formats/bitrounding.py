@@ -70,7 +70,8 @@ def _binades(bits: int) -> list[tuple[int, int, int, int]]:
     The bounds are the count of numbers that are treated as its power of two, and the count below its power of ten: all
     numbers of a binade without a power of ten.
     """
-    (mantissa, bias), rows = of_width(bits), []
+    mantissa, bias = of_width(bits)
+    rows = []
     for row in range(1, 2 * bias + 1 + mantissa):
         places = min(row - 1, mantissa)
         exponent = row - bias - mantissa + 1

@@ -159,7 +159,8 @@ class Calibrator:
         known = self._histogram or histogram.empty(new_histogram.lo.shape, self._bins)
         if new_histogram.lo.shape != known.lo.shape:
             raise ValueError(f"{name} has channels of shape {new_histogram.lo.shape}, earlier arrays {known.lo.shape}")
-        self._histogram, self._compute = histogram.merge(known, new_histogram), max(self._compute, compute)
+        self._histogram = histogram.merge(known, new_histogram)
+        self._compute = max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
         """Add the data of another calibrator; ``a | b`` returns a new calibrator with the data of both.
@@ -352,7 +353,8 @@ class Calibrator:
             calibrator = cls(**arguments)
         except Exception as error:
             raise ValueError(f"path is not a file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
-        calibrator._histogram, calibrator._compute = data, np.dtype(compute)
+        calibrator._histogram = data
+        calibrator._compute = np.dtype(compute)
         return calibrator
 
     def __repr__(self) -> str:

@@ -60,8 +60,8 @@ def cast_floats(
     info = np.iinfo(dtype)
     scaled = (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)
-    spec = rounding, wraps, "raise" if fill is None else "keep", scaled
-    kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
+    nan = "raise" if fill is None else "keep"
+    kernel = cast_address(CastOperands(src, dtype, compute, compute), rounding, wraps, nan, scaled)
     args = kernel_args(NO_LAYOUT, (least, most), nan_code=fill or 0)
     return result, _launch(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 

@@ -183,16 +183,20 @@ class _Launcher(NamedTuple):
         layout = view.layout
         elements = (SUMS, request.qtype.storage)
         words = (_WORDS, _WORDS)
-        how = request.row.arithmetic, "" if request.bias is None else request.bias.name, request.row.below
+        bias = "" if request.bias is None else request.bias.name
+
+        def address(loop: str, operands: Any) -> int:
+            return requantize_address(loop, operands, request.row.arithmetic, bias, request.row.below)
+
         operands = ChannelOperands(*kinds, request.bias or SUMS, *words)
-        kernel = requantize_address("body.requantize.channels", operands, *how)
+        kernel = address("body.requantize.channels", operands)
         channels = plan_launch(kernel, slots.CHANNELS, kernel_args(NO_LAYOUT), request.channels, 1)
         loop = loop_of(layout, "requantize", *elements)
         size = acc.size
         large = outgrows_cache(size, *elements)
         streaming = store_mode(size, *elements, layout, row=loop.row, codes=True) if large else 0
         args = kernel_args(layout, request.codes, streaming=streaming, outgrows_cache=large, merged=loop.merged)
-        kernel = requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
+        kernel = address(loop.function, RequantizeOperands(*elements, *words))
         threads = policy.threads_for(size)
         plan = plan_launch(kernel, slots.REQUANTIZE, args, size, threads, chunk_multiple=WHOLE_BYTES)
         return cls(channels.then(tile(plan, view, elements)), view, request.channels)
@@ -235,7 +239,11 @@ def _as_it_is(numbers: Any) -> Any:
 def _checks(request: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
     factors, zero_point, _ = ready
     return Checks.of(
-        *(acc, out, nbytes, factors.nbytes, zero_point.nbytes),
+        acc,
+        out,
+        nbytes,
+        scales=factors.nbytes,
+        zeros=zero_point.nbytes,
         scale=factors.dtype,
         zero_point=zero_point.dtype,
         codes=(int(request.qtype.qmin), int(request.qtype.qmax)),

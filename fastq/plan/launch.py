@@ -154,9 +154,15 @@ class Launcher(NamedTuple):
         """
         if parameters.tensor_scale or not pass_as_they_are(rules, scale, zero_point, parameters):
             return never_fits
-        qtype, in_kernel, (signed, zero) = rules.qtype, in_bits(parameters), rules.allowed
+        qtype = rules.qtype
+        in_kernel = in_bits(parameters)
+        signed, zero = rules.allowed
         checks = Checks.of(
-            *(x, out, nbytes, parameters.scale.nbytes, parameters.zero_point.nbytes),
+            x,
+            out,
+            nbytes,
+            scales=parameters.scale.nbytes,
+            zeros=parameters.zero_point.nbytes,
             scale=in_kernel.scale.dtype,
             signed=signed,
             zero_point=in_kernel.zero_point.dtype,

@@ -53,7 +53,8 @@ class RangeSearch:
         self.order = _parts_first(x, granularity)
         self.granularity = granularity
         view = x.transpose(self.order)
-        self.compute, self.layout = compute, _layout(view.shape, granularity)
+        self.compute = compute
+        self.layout = _layout(view.shape, granularity)
         self.apart = request.searches_ends_apart
         self.scale = spec.range_scheme.scale_dtype
         self.shares = _shares(method, self.apart).astype(compute)
@@ -90,13 +91,18 @@ class RangeSearch:
             norm=method.norm,
             lanes_each=self.lanes_each,
         )
-        stride = layout.parameters * candidates
-        table = {"shares": self.table.ctypes.data, "share_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
-        tried = {"candidates": candidates, "stages": self.stages}
-        args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
+        args = kernel_args(
+            layout,
+            spec.code_range,
+            partial_stride=layout.parameters * candidates,
+            candidates=candidates,
+            stages=self.stages,
+            shares=self.table.ctypes.data,
+            share_stride=self.table.shape[1],
+            weights=_ONE.ctypes.data,
+        )
         unit = layout.unit if whole else 1
-        how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
-        plan = plan_launch(kernel, RANGE_SEARCH, args, view.size, self.threads, **how)
+        plan = plan_launch(kernel, RANGE_SEARCH, args, view.size, self.threads, size=candidates, chunk_multiple=unit)
         return tile_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
     @in_standard_mode
@@ -198,7 +204,8 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     length = math.prod(shape[kept:])
     block = min(granularity.block_size or length, length)
     if length % block == 0:
-        rows, length = 1, rows * length
+        length = rows * length
+        rows = 1
     blocks = -(-length // block)
     unit = block if rows == 1 else length
     return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks, unit)

@@ -44,7 +44,8 @@ def tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
     """Return the scale of the whole array from magnitudes of blocks, by torchao's `per_tensor_amax_to_scale`."""
     # contract 12.3
     full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
-    size, (least, most) = np.max(largest, initial=0), TENSOR_SCALES
+    size = np.max(largest, initial=0)
+    least, most = TENSOR_SCALES
     return np.array(min(max(size / full, least), most) if size else 1, np.float32)
 
 

@@ -163,7 +163,9 @@ class Calibrator:
                 error = np.where(counts[part] > 0, (middles[part].astype(np.float64) - values[part]) / largest, 0.0)
                 total = np.sum(error * error * counts[part])
                 if total < best[part]:
-                    best[part], ends[0][part], ends[1][part] = total, low[part], high[part]
+                    best[part] = total
+                    ends[0][part] = low[part]
+                    ends[1][part] = high[part]
         return ends
 
 

@@ -109,7 +109,8 @@ def _blocks_by_search(x: Array, weights: Array, form: formats.ScaledFormat) -> N
     """Return blocks whose scale depends on the importance of columns; the spread of values is that of the whole row."""
     lines = x.reshape(-1, weights.shape[-1])
     w = gguf_super.importance(lines, weights.reshape(lines.shape), 1)
-    (part,), (of_part,) = gguf_super.sub_blocks(x, BLOCK), gguf_super.sub_blocks(w.reshape(x.shape), BLOCK)
+    (part,) = gguf_super.sub_blocks(x, BLOCK)
+    (of_part,) = gguf_super.sub_blocks(w.reshape(x.shape), BLOCK)
     if form.has_minimum:
         scale, least, codes = fit_range(part, of_part, form.steps, WEIGHTED_CANDIDATES)
         return {"d": half_bits(scale), "min": half_bits(-least), "codes": codes.T}

@@ -30,7 +30,8 @@ class BitRounding(NamedTuple):
 
     def keepbits_within(self, largest: float) -> int:
         """Return the fewest bits within the bound for numbers up to the largest, which may not become infinite."""
-        (mantissa, bias), bound = of_width(self.bits), self.max_error
+        mantissa, bias = of_width(self.bits)
+        bound = self.max_error
         if not largest:
             return 0
         exponent = max(math.frexp(largest)[1] - 1, 1 - bias)
@@ -53,7 +54,8 @@ def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
     if options.max_error is not None:
         numbers["max_error"] = as_float(options.max_error, "max_error", 0.0, math.inf)
     else:
-        (name,), bits = names, 8 * dtype.itemsize
+        (name,) = names
+        bits = 8 * dtype.itemsize
         least, most = (0, of_width(bits)[0]) if name == "keepbits" else (1, most_digits(bits))
         numbers[name] = as_int(numbers[name], name)
         if not least <= numbers[name] <= most:

@@ -136,7 +136,8 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
 
     A value that becomes infinite when it is rounded to that type is refused, too, or one that becomes an invalid 0.
     """
-    compute, (signed, zero) = rules.scale_dtype, rules.allowed
+    compute = rules.scale_dtype
+    signed, zero = rules.allowed
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given, ready = _scale_in(scale, rules)

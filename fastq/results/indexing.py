@@ -215,7 +215,8 @@ def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
 
 def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
     """Return the axis along which blocks run in another shape: of the same length, or both of whole blocks."""
-    (axis,), size = whole.axes, whole.block_size
+    (axis,) = whole.axes
+    size = whole.block_size
     length = whole.shape[axis]
     inner = math.prod(whole.shape[axis + 1 :])
     places = [a for a in range(len(shape)) if math.prod(shape[a + 1 :]) == inner]

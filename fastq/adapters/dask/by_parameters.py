@@ -151,7 +151,8 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
     A chunk may have a single parameter although the array has many, so rules of a convention about that are applied
     here.
     """
-    (x, _, scale, zero_point), rules = call.operands, request.rules
+    x, _, scale, zero_point = call.operands
+    rules = request.rules
     rules.ready_scale_dtype(dtype_in(scale, "scale"))
     rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"))
     if not is_a(scale, da.Array):
@@ -173,7 +174,9 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
 
 def requantize(call: Call, acc: da.Array) -> da.Array:
     """Return the graph of `fastq.requantize`."""
-    (_, _, multiplier, zero_point), bias, is_lazy = call.operands, call.qparams, is_a(call.operands[2], da.Array)
+    _, _, multiplier, zero_point = call.operands
+    bias = call.qparams
+    is_lazy = is_a(call.operands[2], da.Array)
     numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
     shapes = [each.shape for each in (numbers, bias) if each is not None]
     request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)

@@ -386,7 +386,8 @@ def _pack_values(
     name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, packing_of_variable: packing.Packing
 ) -> Any:
     if extremes is not None and not packing_of_variable.has(extremes):
-        (lo, hi), (first, last) = extremes, packing_of_variable.ends
+        lo, hi = extremes
+        first, last = packing_of_variable.ends
         raise ValueError(
             f"ds has values from {lo} to {hi} in {name!r}, but its codes are for {first:.7g} to {last:.7g}; "
             "out_of_range='clamp' takes the nearest of these"

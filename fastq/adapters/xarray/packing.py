@@ -84,7 +84,8 @@ class Packing(NamedTuple):
 
     def has(self, extremes: Array) -> bool:
         """Return whether the errors of a minimum and a maximum, if any, are not larger than those of other values."""
-        (lo, hi), (first, last) = map(float, extremes), self.ends
+        lo, hi = map(float, extremes)
+        first, last = self.ends
         return not (first - lo > self.nearest_error or hi - last > self.nearest_error)
 
     def encode(self, x: Array, missing: Missing | None) -> Array:
@@ -127,7 +128,8 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     code.
     """
     extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
-    p, (lo, hi) = choose_qparams(extremes, qtype, convention="cf"), map(float, extremes)
+    p = choose_qparams(extremes, qtype, convention="cf")
+    lo, hi = map(float, extremes)
     scale = p.scale[()]
     offset = p.zero_point[()]
     is_tiny = hi - lo < float(p.scale)

@@ -124,7 +124,8 @@ def _count_blocks(first, second, counts, blocks, vec):
     width = v.bits_of(first)
     room = v.scratch(_COUNTS, v.dtype_of(first))
     words = v.scratch(_WORDS, v.dtype_of(first))
-    (sums, omitted), size = _nothing(vec), width * n
+    sums, omitted = _nothing(vec)
+    size = width * n
     for k in range(STREAMS * width):
         v.store(room, k * n, omitted)
     for k in range(blocks):

@@ -336,7 +336,9 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     for k in range(runs):
         end = i + geometry.size_of_run(args, left)
         lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
-        los[k], his[k], any_nan = to_compute(spec, lo, scale), to_compute(spec, hi, scale), any_nan | nan
+        los[k] = to_compute(spec, lo, scale)
+        his[k] = to_compute(spec, hi, scale)
+        any_nan = any_nan | nan
         i = end
         left = geometry.left_after_run(args, left)
     for k in range(runs, n):

@@ -44,7 +44,8 @@ def min_max(src, i, end):
     if end - i >= v.count(few):
         return _min_max(src, i, end, few)
     x = load_elements(src, i, v.dtype_of(src))
-    (lo, hi), nan = first_min_max(x), x != x
+    lo, hi = first_min_max(x)
+    nan = x != x
     i += 1
     while i < end:
         x = load_elements(src, i, v.dtype_of(src))
@@ -60,7 +61,8 @@ def _min_max(src, i, end, vec):
     n = v.count(vec)
     last = end - n
     x = load_elements(src, i, vec)
-    (los, his), nans = first_min_max(x), nan_in_halves(x)
+    los, his = first_min_max(x)
+    nans = nan_in_halves(x)
     i = min(i + n - v.misalignment(src, i, vec), last)
     while True:
         prefetch_lanes(src, i + prefetch_ahead(), vec)

@@ -152,7 +152,9 @@ def scale_at(spec, codes, j):
 @njit
 def super_blocks_of_signed_codes(spec, group, numbers):
     """Write the numbers of super-blocks of signed codes."""
-    w, room, (scales, sums, inverses, zeros) = floats(PART), floats(PART), of_subs(4)
+    w = floats(PART)
+    room = floats(PART)
+    scales, sums, inverses, zeros = of_subs(4)
     mean = mean_square_of_weights(spec, group)
     if spec.in_turn:
         for j in range(0, 16, 2):

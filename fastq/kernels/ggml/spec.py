@@ -35,7 +35,8 @@ class BlockSpec(Constants):
         self.bits = row.bits
         self.of_rows = row.of_rows
         self.in_turn = row.bits == 3 and not self.weighted
-        self.steps, self.scale_steps = getattr(row, "steps", 0), getattr(row, "scale_steps", 0)
+        self.steps = getattr(row, "steps", 0)
+        self.scale_steps = getattr(row, "scale_steps", 0)
         self.code = types.uint16 if row.bits > 8 else types.uint8
         self.of_mean = 0.0  # see PointSearch
         if isinstance(row, GridFormat) and row.search:
@@ -50,7 +51,9 @@ class BlockSpec(Constants):
         self.raised = search.raised
         self.takes_all_again = search.takes_all_again
         self.of_mean = 0.0 if self.weighted else search.of_mean
-        self.width, self.levels, self.sign_bits = grid.width, len(grid.levels), self.row.width("signs")
+        self.width = grid.width
+        self.levels = len(grid.levels)
+        self.sign_bits = self.row.width("signs")
         self.level_bits = (self.levels - 1).bit_length()
 
 

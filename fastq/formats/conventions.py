@@ -306,7 +306,7 @@ def coding_of(
 
 
 def check_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:
-    """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
+    """Return the `Coding`; raise an error if the system lacks the format or the scheme, or uses only one code of it."""
     if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
         raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
     convention.check_format(qtype)

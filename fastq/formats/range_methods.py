@@ -167,7 +167,7 @@ class _Default(NamedTuple):
     shares: tuple[float, ...] = ()  # instead of these, where none of them is given
 
     def method(self, spaced: bool) -> MSERange:
-        """Return the search for ranges, for such as lie equally far apart with `spaced`."""
+        """Return the search for ranges; with `spaced`, for ranges that lie equally far apart."""
         if self.shares and not spaced:
             return MSERange(shares=self.shares)
         return MSERange(self.grid, self.shrink, self.grow, self.finer)

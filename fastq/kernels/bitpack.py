@@ -154,7 +154,7 @@ def _place(i, form):
 
 @functools.cache
 def _one_code(form: Bits):
-    """Make what loads one code of the bytes at a pointer, and what stores one."""
+    """Make the functions that load and store one code in the bytes at a pointer."""
     bits = form.bitwidth
     code_type = form.code_type
     signed = form.signed

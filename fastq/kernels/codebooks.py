@@ -108,7 +108,7 @@ def permute(context, builder, sig, table, index):
 
 
 def _emit_look_up(builder, index, table: tuple[int, ...]):
-    """Emit look-ups of the int32 lanes of an index in a table of words, whose number is a power of two.
+    """Emit look-ups of int32 lanes of an index in a table of words; the table has a power of two of them.
 
     Up to 16 pairs of registers are looked up in: decision D6.
     """
@@ -176,7 +176,7 @@ def encode_by_table(x, form):
 
 @traced
 def _round_up(x):
-    """Return float lanes as float32, rounded up: above a number of float32 is then what was above it before.
+    """Return float lanes as float32, rounded up, so that a lane above a float32 number stays above it.
 
     Comparisons of float32 are faster than those of float64: decision D7.
     """
@@ -191,5 +191,5 @@ def _round_up(x):
 
 @traced
 def codebook_factor(scale):
-    """Return what values are multiplied by: the reciprocal of the scale, of one that is too small that of the least."""
+    """Return the factor of values: the reciprocal of the scale, clamped to the smallest allowed scale."""
     return v.constant(1, scale) / v.maximum(scale, v.constant(LEAST_SCALE, scale))

@@ -77,7 +77,7 @@ class PreparedScale(NamedTuple):
 
 
 class PreparedBlockScale(NamedTuple):
-    """The same for the scale of a block in units of that of the array, `tensor`: there are no zero points."""
+    """A prepared scale of a block in units of the scale of the array, `tensor`; there are no zero points."""
 
     scale: Any
     tensor: Any
@@ -323,7 +323,7 @@ def nvfp4_units(x, scale, tensor):
 
 @traced
 def nvfp4_factor(scale, tensor):
-    """Return what `nvfp4_units` multiplies values by."""
+    """Return the factor of values in `nvfp4_units`."""
     return v.constant(1, tensor) / tensor / scale
 
 

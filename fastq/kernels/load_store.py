@@ -23,7 +23,7 @@ def prefetch_distance(pointer):
 
 
 def _packed_type(dtype) -> bitpack.Bits | None:
-    """Return the type of packed codes whose bits elements narrower than a byte are, None of wider elements."""
+    """Return the type of packed codes that elements are, or None for elements of whole bytes."""
     if isinstance(dtype, Minifloat) and dtype.bitwidth < 8:
         return bitpack.Bits(dtype.bitwidth, signed=False)
     return dtype if isinstance(dtype, bitpack.Bits) else None

@@ -33,7 +33,7 @@ def min_max_identities(x):
 
 @traced
 def first_min_max(x):
-    """Return the minima and maxima of x alone, the identities where that is NaN.
+    """Return x as minima and as maxima; lanes with NaN have the identities instead.
 
     Not by `minimum`, whose result for a constant and a signaling NaN depends on the CPU.
     """
@@ -83,5 +83,5 @@ def _with_zero(los, his, nans):
 
 @traced
 def mark_nan(spec, scales, nans):
-    """Replace by NaN the scales of blocks with NaN, where that is how NaN is kept."""
+    """Replace the scales of blocks with NaN by NaN, if that is how NaN is kept."""
     return v.select(nans, v.constant(float("nan"), scales), scales) if spec.keeps_nan_in_scale else scales

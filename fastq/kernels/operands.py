@@ -43,7 +43,7 @@ def load_args(args, compute):
 
 @traced
 def without_streaming(args):
-    """Return the same arguments for results that stay in the cache."""
+    """Return these arguments for results that stay in the cache."""
     return args._replace(streaming=False, staging=False, whole_rows=False)
 
 

@@ -130,7 +130,7 @@ def _usable(spec, scale, lo, size, steps, compute):
 
 @njit
 def _usable_of_few_digits(spec, scale, lo, size, steps, compute):
-    """Look once where all are normal numbers, and only else do what others need: decision D9."""
+    """Return scales at once if all are normal numbers; else do what the others need (decision D9)."""
     normal = _is_normal(spec, scale, compute)
     if not v.any_lane(normal ^ True):
         return scale, normal

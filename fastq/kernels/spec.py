@@ -71,7 +71,7 @@ class KernelSpec(Constants):
 
 @traced
 def status_of(nan, infinite):
-    """Combine what a kernel has to report into status bits."""
+    """Combine the reports of a kernel into status bits."""
     return HAS_NAN * nan | HAS_INFINITE_RANGE * infinite
 
 

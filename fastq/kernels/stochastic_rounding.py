@@ -80,7 +80,7 @@ def _draw_pairs(words, many, first, key):
 
 @njit
 def _draw_apart(numbers, many, odd, step, first, key):
-    """Write `many` numbers, one of each word, of places a step apart, the first of which is odd or not."""
+    """Write `many` numbers, one from each word, for places a step apart; `odd` is the parity of the first place."""
     apart = v.convert(step, types.uint32)
     k = 0
     places = v.ramp(_REGISTER) * apart + v.convert(odd, types.uint32)

@@ -40,12 +40,12 @@ class StorageFormat(NamedTuple):
 
     @property
     def in_bytes(self) -> StorageFormat:
-        """The same codes, one in a byte, whose higher bits mean nothing."""
+        """These codes one in a byte, whose higher bits mean nothing."""
         return self._replace(dense=self.bits >= 8)
 
     @property
     def unpacked(self) -> StorageFormat | None:
-        """The same codes as `unpacked_dtype` has them; None where that says all of it."""
+        """These codes as elements of `unpacked_dtype`; None if the dtype says all of it."""
         return self.in_bytes if self.element else None
 
     @property

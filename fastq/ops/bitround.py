@@ -171,7 +171,7 @@ BITROUND = Operation(
 
 
 def _in_place(request: BitRounding, x: Array, out: Any) -> Execute | None:
-    """Return what rounds an array that is its own output, None where elements may be rounded twice.
+    """Return a function that rounds an array in place, or None if it might round an element twice.
 
     Tiles may overlap, and a number that digits round up to a power of ten keeps another number of bits.
     """
@@ -180,7 +180,7 @@ def _in_place(request: BitRounding, x: Array, out: Any) -> Execute | None:
 
 
 def _launch_of(request: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
-    """Return what launches the plan for arrays like these; the driver refuses a result that shares memory with x."""
+    """Bind the plan for arrays like these; the driver refuses a result that shares memory with x."""
     plan = _plan(request, x, out)
     launch = _with_table(request, bind(plan, Checks.of(x, out, nbytes)))
     execute_for = functools.partial(_execute, request)
@@ -285,7 +285,7 @@ def _size(dtype: np.dtype[Any]) -> int:
 
 
 def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execute, int]:
-    """Return what counts the bits of pairs, by several threads, and for how many it has counts."""
+    """Return a function that counts the bits of pairs, and its number of threads: each has counts of its own."""
     view = arrange(x, following, ARRAY, given=True, reads=True)
     bits = np.dtype(f"i{dtype.itemsize}")
     size = math.prod(view.shape)

@@ -87,7 +87,7 @@ UNPACK_ARRAY = Operation(
 
 @in_standard_mode
 def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array, gaps: tuple[int, ...] = ()) -> Array:
-    """Return ``x * scale + offset``, and NaN for gaps, of an array of `TARGETS` as float32 or float64.
+    """Return ``x * scale + offset`` as float32 or float64, and NaN for gaps; the dtype of x is one of `TARGETS`.
 
     The product and the sum are each rounded to the dtype of scale and offset, arrays of one number, which is float32 or
     float64. `gaps` are numbers of the dtype of x.
@@ -98,7 +98,7 @@ def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array,
 def _bind_unpack(
     x: Array, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
 ) -> Callable[[Array, Array, Array], Array]:
-    """Return what unpacks arrays of the dtype, shape and strides of x, given scale and offset."""
+    """Return a function that unpacks arrays like x, given scale and offset."""
     src = native(x.dtype)
     new = result_of(x.shape, dtype, None).new
     if not x.size:

@@ -245,7 +245,7 @@ GGUF_DEQUANTIZE = Operation(
 def _bind_task(
     task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], Array]:
-    """Return what does a task on arrays of the same dtype, shape and strides."""
+    """Return a function that does a task on arrays like these."""
     result = result_of(shape, task.dtype, out)
     blocks = data.size // task.width
     target = None if out is None else np.asarray(out)
@@ -286,7 +286,7 @@ def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array |
 def _in_tiles(
     task: _Task, plan: LaunchPlan, data: Array, target: Array | None
 ) -> Callable[[Array, Array, Array | None], int] | None:
-    """Return what launches on strided arrays; None where what has to be together is too large for a tile.
+    """Return a function that launches on strided arrays, or None if the blocks of a row are too large for a tile.
 
     If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
     """
@@ -355,7 +355,7 @@ def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -
 def _refuse(
     task: _Task, plan: LaunchPlan, blocks: int, status: int, data: Array, out: Array, importance: Array | None
 ) -> None:
-    """Raise what the first block was refused for; where it needs its row, it may be since another one is not finite."""
+    """Raise the error for the first refused block, or for another one in its row if blocks depend on that."""
     row = task.row
     index_of_row, place = divmod(_first_reported(plan, data, out, importance, blocks), data.shape[-1] // row.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()

@@ -33,7 +33,7 @@ class Scheme(NamedTuple):
     convention: str | Convention
 
     def of_ranges(self, lo: Array, hi: Array) -> QParams:
-        """Return the parameters of ranges, each of which belongs to a part."""
+        """Return the parameters of the ranges of the parts of an array."""
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
         symmetric = self.symmetric and not self.dtype.element
         options = RangeOptions(axis, symmetric=symmetric, dtype=self.dtype, convention=self.convention)
@@ -61,7 +61,7 @@ class Scheme(NamedTuple):
 
 
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
-    """Validate what a calibrator is for; return it, and what becomes of NaN."""
+    """Validate the arguments of a calibrator; return its scheme, and the option `nan`."""
     request = by_calibrator(dtype, axis, symmetric, convention, nan)
     return Scheme(request.qtype, request.axis, request.symmetric, convention), request.nan
 

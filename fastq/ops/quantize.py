@@ -392,7 +392,7 @@ CHOOSE_QPARAMS = Operation(
 
 
 def _resolve_qparams_of_ranges(arguments: Call, lo: Array, hi: Array) -> BoundCall:
-    """Resolve parameters of ranges that are known, each of which belongs to a part."""
+    """Resolve parameters from known ranges, one for each part."""
     request = by_range(lo.dtype, lo.ndim, arguments.options)
     spec = spec_of("quantize", request, True)
     dtype = accumulator_of(native(lo.dtype))

@@ -211,7 +211,7 @@ class _Launcher(NamedTuple):
         return driver.run(self.plan, acc, out, in_order(factors), zero_point, biases, *self._words())
 
     def bind(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
-        """Return what runs on arrays and numbers as callers give them, once they pass checks."""
+        """Return a function that runs on arrays and numbers as callers give them, if they pass checks."""
         if self.view.parameter_order:
             return never_fits
         launch = bind(self.plan, checks)
@@ -227,7 +227,7 @@ class _Launcher(NamedTuple):
         return launch_all if fill_factors is fill_biases is _as_it_is else launch_filled
 
     def _filling(self, numbers: Array | None) -> Callable[[Any], Any]:
-        """Return what makes a number for each channel of one for all of them, of others nothing."""
+        """Return a function that repeats a single number for each channel; other numbers it returns as they are."""
         is_one = numbers is not None and numbers.size < self.channels
         return functools.partial(np.full, self.channels) if is_one else _as_it_is
 

@@ -164,7 +164,7 @@ def _in_order(shape: tuple[int, ...], granularity: Granularity, order: tuple[int
 
 
 def arrange_packed(shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int) -> View | None:
-    """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
+    """Return how kernels see packed codes, in C order; None if the codes have gaps, or a byte has codes of two parts.
 
     So every row and every run of one parameter begins on a whole byte, with one for each `group` of codes.
     """

@@ -217,7 +217,7 @@ class OnePlan(NamedTuple):
         return BoundLaunch(self.work.refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
 
     def _runner_for(self, source: Array, out: Array) -> Execute:
-        """Return what runs on a copy of x with strides of its own."""
+        """Return a function that runs on a copy of x, whose strides may be others."""
         plan = self._plan_again(self.view.of(source, out), source)
         return self._run_in_order if plan is None else self._runner(plan, source)
 
@@ -241,7 +241,7 @@ class OnePlan(NamedTuple):
         )
 
     def _runner(self, plan: RangedPlan, source: Array) -> Execute:
-        """Return what runs a plan on arrays with the strides of a source, a result and parameters that it writes."""
+        """Return a function that runs a plan on arrays like a source, and writes result and parameters."""
         view = self.view
         tensor_of = TensorScale(source, self.work.request) if self.work.has_tensor_scale else None
 
@@ -323,7 +323,7 @@ class InSteps(NamedTuple):
         return execute
 
     def _runner_for(self, x: Array, out: Array) -> Execute:
-        """Return what runs on a copy of x with strides of its own, whose parameters are seen in another order."""
+        """Return a function that runs on a copy of x, for whose strides kernels may see parameters in another order."""
         from_kernel = self.choice.view.from_kernel
         choice = ParameterChoice(x, self.work.request, self.work.spec)
         execute_on_copy = InSteps(self.work, choice)._runner(x, out)

@@ -173,7 +173,7 @@ def key_of(
 
 
 def _description_of(operand: Any) -> Any:
-    """Return what a plan may depend on: metadata of an array, type of a scalar; of a list something without a hash."""
+    """Return the metadata of an array or the type of a scalar, for the key; for a list something unhashable."""
     if isinstance(operand, ndarray):
         return type(operand), operand.dtype, operand.shape, operand.strides, operand.flags.num
     return type(operand) if isinstance(operand, np.generic) else _WITHOUT_HASH

@@ -30,7 +30,7 @@ REPACKED = 1 << 14
 
 
 def copy_from(x: Array) -> Callable[[Array], Array] | None:
-    """Return what copies arrays like this one to contiguous memory; None where kernels can work on them as they are."""
+    """Return a function that copies arrays like this one to contiguous memory; None if kernels can read them in place."""
     memory = memory_of(x)
     shape = x.shape
     dtype = native(x.dtype)
@@ -47,7 +47,7 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
 
 
 def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
-    """Return what copies contiguous memory to arrays like this one; None where kernels can work on them as they are."""
+    """Return a function that copies contiguous memory to arrays like this one; None if kernels can write them in place."""
     memory = memory_of(target, writes=True)
     if memory is None:
         return None
@@ -55,7 +55,7 @@ def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
 
 
 def spreading(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
-    """Return what executes with a result in contiguous memory, and copies it to arrays like a target, if it has to."""
+    """Return a function that executes with a contiguous result and, if needed, copies that to arrays like a target."""
     spread = None if target is None else copy_to(target)
     if spread is None:
         return execute
@@ -70,7 +70,7 @@ def spreading(execute: Callable[..., int], target: Array | None) -> Callable[...
 
 
 def _copy(plan: LaunchPlan) -> Callable[[Array, Array], int]:
-    """Return what launches a plan again and again, on arrays that fit it."""
+    """Return a function that launches a plan on any arrays that fit it."""
     launch = bind(plan)
 
     def copy(source: Array, target: Array) -> int:
@@ -137,7 +137,7 @@ def packer(
     op: str = "repack",
     nan: str = "raise",
 ) -> Callable[[Array, Array], int]:
-    """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
+    """Return a function that packs codes, or one bit of each value, along an axis, and returns the status.
 
     It takes arrays of the same dtype, shape and strides as these; without `packed` one in C order. Codes lie in memory
     as `source` says, None: as their dtype does.
@@ -162,7 +162,7 @@ def packer(
 def unpacker(
     packed: Array, codes: Array, code_format: StorageFormat, axis: int = -1
 ) -> Callable[[Array, Array], object]:
-    """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
+    """Return a function that unpacks codes along an axis to one in a byte, for arrays like these."""
     if not codes.size:
         return lambda packed, codes: None
     order = with_last(axis, codes.ndim)
@@ -187,7 +187,7 @@ def unpacker(
 
 
 def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
-    """Return what takes operands like these rows, and whether one by one: rows that are too long for a plan of all."""
+    """Return a function that launches on operands like these rows, and whether it takes them one by one."""
     whole = plan(rows)
     if whole is not None:
         return bind(whole), False

@@ -57,9 +57,9 @@ def kernel_address(
     norm: float = 2.0,
     lanes_each: int = 1,
 ) -> int:
-    """Return the address of a loop, by its name below `fastq.kernels`, for operands and what `KernelSpec` says.
+    """Return the address of a loop, by its name below `fastq.kernels`, for operands and the fields of a `KernelSpec`.
 
-    Operands say what the pointers point to, in the named tuple that the loop gets.
+    `operands` has the type of element behind each pointer, in the named tuple that the loop gets.
     """
     return _kernel(loop, operands, op, *arithmetic, nan, range_scheme, block, together, norm, lanes_each)
 
@@ -74,7 +74,7 @@ def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float
 def element_types(
     spec: OpSpec, src: ElementType, dst: ElementType, scale: ElementType, zero_point: np.dtype[Any]
 ) -> ElementOperands | NoisyOperands:
-    """Return what the pointers of an operation point to, from the dtypes of its arrays."""
+    """Return the types of elements behind the pointers of an operation, from the dtypes of its arrays."""
     op = spec.op
     code_format = spec.arithmetic.code_format
     scale_format = spec.arithmetic.scale_format
@@ -99,7 +99,7 @@ def tile_if_fits(
     copies_isnan: bool = False,
     **options: Any,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch on elements of these `kinds`; None where what has to be together is too large."""
+    """Return a plan of one launch on elements of `kinds`, cut into tiles; None if its units are too large for a tile."""
     if not any(memory[: len(kinds)]):
         return plan
     x, *others = (Operand(bits_of(kind), *(where or ())) for kind, where in zip(kinds, memory, strict=False))

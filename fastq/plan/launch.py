@@ -55,7 +55,7 @@ class BoundLaunch(NamedTuple):
 
     @in_standard_mode
     def settle(self, status: int, x: Array, out: Any, *operands: Any) -> None:
-        """Launch again what the driver has refused, and raise the error of the status.
+        """Launch again with prepared operands if the driver refused them, and raise the error of the status.
 
         x and operands that share memory with the result are copied first, and the copies explain the error, since the
         result is written by then.
@@ -86,7 +86,7 @@ class CodesInBytes(NamedTuple):
     raises_nan: bool  # whether NaN is refused; codes are then not written
 
     def through(self, run: Execute) -> Execute:
-        """Return what runs on packed codes, given what runs on codes one in a byte."""
+        """Return a function that runs on packed codes, given one that runs on codes one in a byte."""
         new = functools.partial(result_pool.empty, self.shape, self.dtype)
         move = self.move
         at = self.operand
@@ -116,7 +116,7 @@ class Launcher(NamedTuple):
     codes: CodesInBytes | None = None
 
     def bind(self, checks: Checks, in_c_order: bool = True) -> Execute:
-        """Return what runs on x, result, scale, zero point and sums, or noise, as callers give them, where checks pass.
+        """Return a function that runs on operands as callers give them: x, result, scale, zero point and sums or noise.
 
         It returns the status, or `UNFIT` if a check fails and nothing was written. Without `in_c_order` it copies
         parameters that are not in C order. Unpacked codes share memory with no operand.
@@ -148,7 +148,7 @@ class Launcher(NamedTuple):
         scale: Any,
         zero_point: Any,
     ) -> Execute:
-        """Return the same with checks of parameters, or what refuses all where these have to be made ready: `given`.
+        """Bind with checks of parameters; if these must be converted first, return a function that refuses everything.
 
         Scale and zero point are as the caller gives them; `nbytes` are those of a result to be made.
         """
@@ -173,7 +173,7 @@ class Launcher(NamedTuple):
         return self.bind(checks, parameters.scale.flags.c_contiguous and parameters.zero_point.flags.c_contiguous)
 
     def others(self, *sums: Any) -> tuple[Any, ...]:
-        """Return the operands after zero points: sums as they are, or what kernels draw random numbers by."""
+        """Return the operands after zero points: sums as they are, or the words by which random numbers are drawn."""
         return (words_of(sums[0], self.view.shape, self.view.order),) if self.draws else sums
 
     def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Any) -> int:

@@ -37,7 +37,7 @@ NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 @functools.lru_cache(4096)
 def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | None:
-    """Return the layout of a C-contiguous array that has elements; None where no such view exists.
+    """Return the layout of a C-contiguous array that is not empty, or None if there is none.
 
     This happens if more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
     """

@@ -58,7 +58,7 @@ def is_plain_out(out: Array | None) -> bool:
 
 
 def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
-    """Return an array, which begins where x does, without what x repeats along axes that are not kept."""
+    """Return x with one index along each axis that is not kept and along which x repeats itself."""
     if 0 not in x.strides:
         return x
     repeats = [stride == 0 and axis not in kept for axis, stride in enumerate(x.strides)]

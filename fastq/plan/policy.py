@@ -266,7 +266,7 @@ def outgrows_cache(size: int, *kinds: ElementType) -> bool:
 
 
 def stores_past_cache(codes: bool) -> bool:
-    """Whether results that outgrow the cache are stored past it: values are, codes where that is faster."""
+    """Whether results that outgrow the cache are stored past it: always values, codes if that is faster on this CPU."""
     return tuning.current().stream_codes or not codes
 
 

@@ -18,7 +18,7 @@ from fastq.system.dtypes import Array
 
 
 class Result(NamedTuple):
-    """Shape, dtype and bytes of a result, and what makes an array for it."""
+    """Shape, dtype and bytes of a result, and the function that makes an array for it."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -42,7 +42,7 @@ def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Arra
 
 
 def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:
-    """Return an array of anything, of a shape in memory, with its axes in another order."""
+    """Return an uninitialized array that has a shape in memory, with its axes in another order."""
     return result_pool.empty(in_memory, dtype).transpose(axes)
 
 
@@ -52,7 +52,7 @@ def codes_result(x: Array, qtype: QType, out: Any) -> Result:
 
 
 def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
-    """Return operands, of which arrays are copied where out shares memory with them.
+    """Return operands; arrays that share memory with out are copied.
 
     A copy has the strides of its original where that has no gaps and goes forward, so that a plan holds for it.
     """

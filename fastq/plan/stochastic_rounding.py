@@ -13,7 +13,7 @@ from fastq.requests.stochastic_rounding import Noise, steps_of
 
 
 def words_of(noise: Noise, shape: tuple[int, ...], order: tuple[int, ...] | None) -> NDArray[np.int64]:
-    """Return what kernels draw the numbers of elements by, `NOISE_KEY`, whose axes they see in an order."""
+    """Return the words of `NOISE_KEY`, by which kernels draw the numbers of elements; they see the axes in an order."""
     axes = _axes(shape, order, noise.steps)
     return np.array((noise.key - (noise.key >> 63 << 64), noise.first, *axes), np.int64)
 

@@ -75,7 +75,7 @@ def _with_minimum(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers
 
 
 def _flat_weights(part: Array) -> Array:
-    """Weights of a sub-block of which no importance is known."""
+    """Return the weights of a sub-block without importance."""
     return np.asarray(np.sqrt(total(part * part) / F(len(part))) + np.abs(part))
 
 

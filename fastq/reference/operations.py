@@ -278,7 +278,7 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
 
 
 def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
-    """Return what parameters are asked for, and what computes them: values are checked last."""
+    """Return the request for parameters, and a function that computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
     qtype = request.qtype
     parts = request.granularity

@@ -83,7 +83,7 @@ def _reaching(scale: Array, size: Array, steps: Any, form: FloatFormat | None, f
 def _without_degenerate(
     scale: Array, value: Array, row: Convention, form: FloatFormat | None, ftype: Any
 ) -> tuple[Array, Array]:
-    """Return scales with those that are too small replaced, and where the zero point is that of such a range.
+    """Return scales, the too small ones replaced, and a mask of those with the zero point of a degenerate range.
 
     `value` is what a convention may take in their place.
     """

@@ -71,7 +71,7 @@ class RangeParameters:
 def least_error(
     x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange, importance: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the parts of the ranges lo..hi of `x` that have the least error; of equal ones the largest."""
+    """Return the parts of the ranges lo..hi of `x` that have the least error; among equals the largest."""
     # contract 6.1 and 6.5
     if x.size == 0:
         return lo, hi

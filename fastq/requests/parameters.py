@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 class Parameters(NamedTuple):
-    """Scales, zero points, and the scale of the whole array, of which scales are multiples; 0 without one."""
+    """Scales, zero points, and the scale of the whole array in whose units scales are, 0 if there is none."""
 
     scale: Array
     zero_point: Array

@@ -94,7 +94,7 @@ def part_at(index: object, whole: Parts) -> Part:
 
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
-    """Return what an index takes along each axis."""
+    """Return the indices that an index takes along each axis."""
     items_of_index = list(index) if is_a(index, tuple) else [index]
     dots = [k for k, each in enumerate(items_of_index) if each is Ellipsis]
     if len(items_of_index) - len(dots) > len(shape):
@@ -214,7 +214,7 @@ def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
 
 
 def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
-    """Return the axis along which blocks run in another shape: of the same length, or both of whole blocks."""
+    """Return the axis along which blocks run in another shape: of the same length, or with whole blocks in both."""
     (axis,) = whole.axes
     size = whole.block_size
     length = whole.shape[axis]

@@ -255,7 +255,7 @@ def coding_of_parameters(p: QParams) -> Coding:
 
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
-    """Return the convention by which codes have the same values along another axis: itself, or its row for the old."""
+    """Return a convention with the same values of codes along another axis: this one, or its row for the old axis."""
     row = as_convention(p.convention)
     before, after = (
         coding_of(row, p.dtype, p.symmetric, each, p.block_size, p.compute_dtype).row for each in (p.axis, axis)

@@ -248,7 +248,7 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
 
 
 def _convert(x: Any, name: str, convert: Callable[[Any], Any]) -> Any:
-    """Return what a function makes of a caller's object, whose errors become errors that name the argument."""
+    """Convert a caller's object by a function; its errors become errors that name the argument."""
     try:
         return convert(x)
     except MemoryError:
@@ -337,7 +337,7 @@ _PROTOCOLS = "__array__", "__array_interface__", "__array_struct__", "__dlpack__
 
 
 def _with_arrays(x: Any, path: tuple[Any, ...]) -> Any:
-    """Return nested sequences with arrays in place of what becomes an array in them.
+    """Return nested sequences in which array-likes are arrays.
 
     NumPy itself would take the elements of a masked array out of a list, without their mask. `path` has the name of the
     argument and the indices of x in it.
@@ -444,7 +444,7 @@ def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArra
 
 
 def counting(weights: NDArray[Any], group: int) -> NDArray[Any]:
-    """Return importance with ones for groups of neighbours that are all 0; itself without such groups."""
+    """Return importance in which groups of neighbours that are all 0 become 1; if there are none, as it is."""
     if not group or weights.all():
         return weights
     groups = weights.reshape(-1, group)

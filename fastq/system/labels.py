@@ -105,7 +105,7 @@ def _check_blocks(theirs: Any, ours: Any, dim: Any, size: int, name: str, of: st
 
 
 def disagreement(theirs: Any, ours: Any, name: str, of: str) -> str:
-    """Return how two coordinates of a dimension disagree, which belong to what `name` and `of` say."""
+    """Return how the coordinates of two arrays, `name` and `of`, disagree along a dimension."""
     a, b = _as_set(theirs), _as_set(ours)
     if not _have_each_once(theirs, ours) or not a & b:
         return f"{name} has {_first(theirs.values)} where {of} has {_first(ours.values)}"
@@ -119,7 +119,7 @@ def disagreement(theirs: Any, ours: Any, name: str, of: str) -> str:
 
 
 def _with_advice(theirs: Any, ours: Any, dim: Any, name: str, of: str) -> str:
-    """Return how two coordinates disagree, and what to pass instead of the arrays that have them."""
+    """Return how two coordinates disagree, with advice what to pass instead."""
     how = disagreement(theirs, ours, name, of)
     a, b = _as_set(theirs), _as_set(ours)
     if not _have_each_once(theirs, ours) or not a & b:

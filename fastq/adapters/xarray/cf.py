@@ -175,7 +175,7 @@ class Missing(NamedTuple):
 
     @property
     def without_limits(self) -> Missing:
-        """The same without limits."""
+        """These missing values without limits."""
         return Missing(self.values, (-np.inf, np.inf))
 
     def with_nan(self, x: Array) -> Array:

@@ -19,7 +19,7 @@ from fastq.system.arguments import as_array, as_axis, has_named_dimensions, is_a
 
 
 def call(arguments: cache.Call) -> Any:
-    """Make a call on the array in a DataArray or Variable, in memory or of dask, and label what it returns."""
+    """Make a call on the array in a DataArray or Variable, in memory or of dask, and label its result."""
     _refuse_names(arguments)
     x = arguments.operands[0]
     arguments = _by_labels(arguments)

@@ -123,7 +123,7 @@ def bitround(
 def _without_neighbours(
     data: Mapping[Any, Variable], chosen: dict[Any, tuple[str, Any]], dim: str | None
 ) -> dict[Any, str]:
-    """Return the variables of which `information` can't compare neighbours, with the reason."""
+    """Return the variables whose neighbours `information` can't compare, with the reason."""
     dims = {name: data[name].dims for name, (option, _) in chosen.items() if option == "information"}
     if dim is not None and dims and not any(dim in each for each in dims.values()):
         return {}  # an error of the argument

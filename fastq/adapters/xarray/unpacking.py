@@ -77,7 +77,7 @@ def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Da
 
 
 def _decode(variables: Mapping[Any, xarray.Variable]) -> Any:
-    """Return variables as xarray decodes them: what its `decode_cf` calls, without the Datasets around it.
+    """Decode variables by the function that xarray's `decode_cf` calls, without making Datasets.
 
     It takes attributes away from the variables that it is given.
     """

@@ -136,7 +136,7 @@ class CastValue(_Codec):
         return super().is_for(dtype) and super().is_for(self.data_type)
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse what could not be stored or read."""
+        """Raise an error for an array that could not be stored or read."""
         super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
         source = dtype.to_native_dtype()
         target = self.data_type.to_native_dtype()
@@ -221,7 +221,7 @@ class ScaleOffset(_Codec):
         return {"name": self.name} | ({"configuration": configuration} if configuration else {})
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse what could not be stored or read."""
+        """Raise an error for an array that could not be stored or read."""
         super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
         offset, scale = self._units(dtype)
         if not np.isfinite(offset):
@@ -308,7 +308,7 @@ class BitRound(_Codec):
 
 
 class BitRoundOfNumcodecs(BitRound):
-    """The same codec under its name in numcodecs, which older arrays use."""
+    """The codec `BitRound` under its name in numcodecs, which older arrays use."""
 
     name = "numcodecs.bitround"
     least = 0

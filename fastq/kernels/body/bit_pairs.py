@@ -103,7 +103,7 @@ def _count_bits(counts, words, n, width, weight):
 
 @njit
 def _finish(counts, stream, sums, words, room, vec, width):
-    """Add what was counted in a stream."""
+    """Add the counts of a stream to the result."""
     counts = v.advance(counts, stream * width)
     room = v.advance(room, stream * width * v.count(vec))
     n = v.count(vec)

@@ -34,7 +34,7 @@ def _parameters_at(spec, operands, args, parameters, k, kind):
 
 
 def _float_code(pointer):
-    """Return the format of float codes, None of integer codes and of floats that are values."""
+    """Return the format of float codes, or None for integer codes and plain values."""
     return pointer.dtype.row if isinstance(pointer.dtype, Minifloat) and pointer.dtype.row.bits <= 8 else None
 
 
@@ -177,7 +177,7 @@ def _add(spec, total, x, code, parameters, args, pointer):
 
 @traced
 def _lanes(spec, scale):
-    """Vec type of the type to compute in, of as many lanes as elements are taken at a time."""
+    """Vec type of the compute type, with a lane for each of the elements that are visited at a time."""
     return v.Vec(computes_in(spec, scale), AT_A_TIME)
 
 

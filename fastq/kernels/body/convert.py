@@ -26,7 +26,7 @@ _prefetch_row = v.tuned("prefetch_row")
 
 @traced
 def wider(src, dst):
-    """Return the one of two pointers that has the wider elements, dst where they are alike."""
+    """Return the pointer with the wider elements, dst if they are equally wide."""
     return src if src.dtype.bitwidth > dst.dtype.bitwidth else dst
 
 
@@ -52,7 +52,7 @@ _stream_lines = stream_by_lines(_convert_lanes)
 
 @njit
 def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
-    """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report.
+    """Convert src[i:end] to dst[i:end]; return whether there was a NaN to report.
 
     Elements of src are prefetched `ahead` of those that are converted.
     """

@@ -128,7 +128,7 @@ def _add_neighbours(counts, first, step, bins, steps):
 
 @traced
 def _bin(x, reciprocal, compute):
-    """Return floor(x / width), of NaN 0: what is below 0 is so in the quotient too, where that underflows."""
+    """Return floor(x / width), and 0 for NaN. A quotient that underflows keeps the sign of x."""
     if v.is_float(x):
         x = v.select(v.is_nan(x), v.full_like(v.constant(0, x), x), x)
     number = v.convert(x, compute)
@@ -138,7 +138,7 @@ def _bin(x, reciprocal, compute):
 
 @traced
 def _count(operands, i, end, first, width, partials, exponent):
-    """Raise counts of bins of which 2**exponent is the reciprocal of the width.
+    """Raise the counts of bins whose width is ``2**-exponent``.
 
     A quotient by a power of two is exact in the type of x as long as it is a normal number, and others are between -1
     and 1. So float32 is enough for the numbers it can hold, except for the least and largest widths, and takes half as

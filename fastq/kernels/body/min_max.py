@@ -77,7 +77,7 @@ def _min_max(src, i, end, vec):
 
 @njit
 def min_max_of_run(src, i, end, vec):
-    """Reduce src[i:end] as `min_max` does; what does not fill a register is read as the end of one that begins before.
+    """Reduce src[i:end] as `min_max` does; if it fills no register, it is read as the end of one that begins before.
 
     Where there is NaN, minimum and maximum are meaningless.
     """
@@ -125,7 +125,7 @@ def merge_short_runs(spec, operands, args, p, i, row_end, limit):
 
 @traced
 def square_of(src):
-    """Vec type of elements of which as many are transposed in registers."""
+    """Vec type of a row of a square that is transposed in registers."""
     return v.square_lanes(src.dtype)
 
 
@@ -179,7 +179,7 @@ def _add(x, state):
 
 @traced
 def merge_extremes(state, other):
-    """Return the smaller and the larger ones of two pairs."""
+    """Return the smaller of two minima and the larger of two maxima."""
     return v.minimum(state[0], other[0]), v.maximum(state[1], other[1])
 
 

@@ -35,7 +35,7 @@ LANES = v.REGISTER_BITS // 32  # candidates of a group at most
 
 @njit
 def search_range(spec, operands, args, p, i, end):
-    """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first."""
+    """Replace range p by the candidate with the least error of the elements i..end; among equals by the first."""
     lo = operands.lo[p]
     hi = operands.hi[p]
     dtype = formulas.compute_type(spec, operands.scale)
@@ -164,7 +164,7 @@ def _no_errors(spec, operands):
 
 @njit
 def _first_group(spec, operands, args, tried):
-    """Compute the parameters of the first candidates of a range, of which one is the whole range, or what was found."""
+    """Compute the parameters of the first candidates; one of them is the whole range, or the best one so far."""
     lo, hi = tried.lo, tried.hi
     scale, zero_point = _parameters(spec, operands, args, tried, 0)
     unit = _units_of_one(spec, args, v.first(scale), lo)
@@ -175,7 +175,7 @@ def _first_group(spec, operands, args, tried):
 
 @njit
 def _next_group(spec, operands, args, tried, unit, first):
-    """Compute the parameters of the candidates from `first` on, and what their errors are at least.
+    """Compute the parameters of the candidates from `first` on, and a lower bound of their errors.
 
     Where importance counts nothing is known of that.
     """
@@ -399,7 +399,7 @@ def _add_errors_by_division(spec, operands, args, group, i, end, errors):
 
 @traced
 def _units_from(spec, piece, group, k):
-    """Return the errors of elements of a piece from number k on, of as many as a candidate has lanes."""
+    """Return the errors of the elements of a piece from number k on, one for each lane of a candidate."""
     like = group.prepared.scale
     return _units(spec, _side_by_side(spec, piece.values, k, like), _side_by_side(spec, piece.in_units, k, like), group)
 
@@ -439,13 +439,13 @@ def _magnitude_ratio(spec, x, s):
 
 @traced
 def _add_short(spec, units, total):
-    """Add a power of whole numbers to a sum of float32; exactly, where that stays below 2**24."""
+    """Add a power of whole numbers to a sum of float32, exactly if the sum stays below 2**24."""
     return total + v.absolute(units) if spec.norm == 1.0 else _multiply_and_add(units, units, total)
 
 
 @traced
 def _add_power(spec, units, weight, total):
-    """Add the weighed power of whole numbers to a sum of float64; exactly, where that stays below 2**53."""
+    """Add a weighted power of whole numbers to a sum of float64, exactly if the sum stays below 2**53."""
     number = v.convert(units, types.float64)
     weight = v.convert(weight, types.float64)
     if spec.norm == 1.0:

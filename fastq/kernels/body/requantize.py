@@ -39,7 +39,7 @@ def _bias_at(spec, operands, p):
 
 
 def _make_visitor(words):
-    """Make what visits i..end; ``words(where, index, i, kind)`` gives the words of the lanes from i on."""
+    """Make the loop over i..end; ``words(pointer, index, i, kind)`` returns the words of the lanes from i on."""
 
     @traced
     def piece(context, i, vec):

@@ -104,7 +104,7 @@ block_extremes = side_by_side(_extremes_of_block)
 
 @traced
 def scaled_extent(spec, src, s):
-    """Return what the scales of a group are a fraction of, and what is subtracted from values before."""
+    """Return the extent of a group, of which scales are a fraction, and the number to subtract from values before."""
     if spec.row.extent == "magnitude":
         size = v.bitcast(s.high, types.float32)
         return size, v.full_like(v.constant(0, size), size)
@@ -123,7 +123,7 @@ def _with_signs(spec, src, extreme, doubtful):
 
 @njit
 def _with_first_signs(spec, src, extreme):
-    """Give each extreme of a group the sign that it has where it comes first in its block."""
+    """Give each extreme of a group the sign of its first occurrence in its block."""
     memory = v.scratch(GROUP, types.float32)
     v.store(memory, 0, extreme)
     for k in range(GROUP):
@@ -138,7 +138,7 @@ def _with_first_signs(spec, src, extreme):
 
 @traced
 def is_extreme(spec, x, extreme):
-    """Mask of the lanes where the extreme is, whatever its sign where that is in doubt."""
+    """Mask of the lanes that have the extreme; if its sign is in doubt, of both signs."""
     return v.absolute(x) == v.absolute(extreme) if spec.row.extent == "signed" else x == extreme
 
 

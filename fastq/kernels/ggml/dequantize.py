@@ -155,7 +155,7 @@ doubled = _make_look_up("doubled", DOUBLED, "Decode codes of float4_e2m1fn, doub
 
 @traced
 def number_of(spec, codes):
-    """Return what codes stand for, in units of the scale, as floats."""
+    """Return the numbers of codes, in units of the scale, as floats."""
     if isinstance(spec.row, (CodebookFormat, FloatFormat)):
         numbers = (in_codebook if isinstance(spec.row, CodebookFormat) else doubled)(codes)
         return v.convert(v.convert(numbers, types.int32), types.float32)

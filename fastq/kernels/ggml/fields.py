@@ -237,7 +237,7 @@ def _words(builder, field: Field, src, places: list[int]):
 
 
 def with_all_codes(each: Any, prepared: Any = None) -> Any:
-    """Make what calls ``each(spec, n, codes, context)`` with sixteen codes at a time of a block, from number n on.
+    """Make the loop that calls ``each(spec, n, codes, context)`` with the codes n to n + 15 of a block.
 
     ``prepared(builder, form, src)`` returns what emits other bytes than codes from number n on.
     """

@@ -20,7 +20,7 @@ _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
 def points_of(builder, form: GridFormat, src) -> Callable[..., Any]:
-    """Emit the unpacking of the codes and signs of a block; return what emits sixteen values from number n on."""
+    """Emit the unpacking of the codes and signs of a block; return a function that emits the values n to n + 15."""
     codes = emit_numbers(builder, form, "codes", src, 0, form.count("codes"), _I16)
     at = _on_the_stack(builder, codes, _I16), _on_the_stack(builder, _signs(builder, form, src), _I8)
     return partial(_emit_points, builder, form, _table(builder, form), *at)

@@ -130,7 +130,7 @@ def _over_largest(spec, parameters, sums, codes):
 
 @traced
 def bound_if(bounds, code, steps):
-    """Return codes, the largest of which is `steps` where they are bounded."""
+    """Return codes, clamped to `steps` if they are bounded."""
     return v.select(bounds, v.minimum(code, v.constant(steps, code)), code)
 
 
@@ -187,7 +187,7 @@ def super_blocks_of_signed_codes(spec, group, numbers):
 
 @njit
 def _store_signed_codes(spec, group, numbers, fit, start, stop):
-    """Write the codes of a sub-block by the scale as it is stored, by that of its fit where it is 0."""
+    """Write the codes of a sub-block by the stored scale; if that is 0, by the scale of its fit."""
     steps = spec.steps
     no_step = fit.scale == v.full(0.0, F32)
     some = v.any_lane(no_step)

@@ -34,7 +34,7 @@ _INFINITY = float("inf")
 
 
 class Part(NamedTuple):
-    """A sub-block of each block: pointers to values and weights, and what a code of a scale is multiplied with."""
+    """A sub-block of each block: pointers to values and weights, and the unit of the codes of scales."""
 
     x: Any
     w: Any
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 @traced
 def lessen(spec, group, numbers):
-    """Replace the numbers of the sub-blocks for which others have less error, where that is asked for."""
+    """Replace the numbers of a sub-block by others with less error, if the call asks for that."""
     if spec.least_error:
         _lessen(spec, group, numbers)
 
@@ -91,7 +91,7 @@ def parameters_in(spec, numbers, j):
 
 @traced
 def step_from(spec, part, scale):
-    """Return what codes are multiplied with."""
+    """Return the factor of codes."""
     if isinstance(spec.row, FloatFormat):
         return step_of(spec, v.bounded_to_integer(scale, types.int32))
     return part.unit * scale
@@ -99,7 +99,7 @@ def step_from(spec, part, scale):
 
 @traced
 def value_of(spec, number, step, low):
-    """Return what a number stands for, as a decoder computes it."""
+    """Return the value of a stored number, as a decoder computes it."""
     return number * step + low if spec.row.has_minimum else number * step
 
 
@@ -205,7 +205,7 @@ def try_all(spec, part, best):
 
 @traced
 def base_of(spec, part, scale):
-    """Return what numbers of trials change: the code of a scale, or the first value of the largest magnitude."""
+    """Return the number that trials change: the code of a scale, or the first value of the largest magnitude."""
     if isinstance(spec.row, FloatFormat):
         return scale
     largest, size = first_largest(part.x, spec.row.sub)

@@ -93,7 +93,7 @@ def _blocks_of_extents(spec, group, numbers):
 
 @traced
 def extent_of(spec, x):
-    """Return what the scales of blocks are a fraction of, and what is subtracted from values before."""
+    """Return the extent of blocks, of which scales are a fraction, and the number to subtract from values before."""
     low, high = extremes(x, BLOCK)
     if spec.row.has_minimum:
         return high - low, low
@@ -220,7 +220,7 @@ def floats(spec, group, numbers):
 
 @traced
 def float_code(x, step):
-    """Code of the nearest number, of two as near the one nearer to 0; a step of 0 makes all as near."""
+    """Return the code of the nearest number; a tie goes towards 0, and with a step of 0 all numbers are ties."""
     size = v.select(step > v.full(0.0, F32), v.absolute(x), v.full(0.0, F32))
     code = v.full(0, I32)
     for number, half_way in enumerate(FLOAT_LIMITS, 1):

@@ -48,7 +48,7 @@ class Neighbours(NamedTuple):
 
 @functools.cache
 def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the tables of `Neighbours`: the nearest first, of as near ones that of the lowest code."""
+    """Return the tables of `Neighbours`, sorted by distance, then by code."""
     most = len(grid.levels)
     bits = (len(grid.levels) - 1).bit_length()
     points = np.searchsorted(grid.levels, grid.points).astype(np.float32)
@@ -81,7 +81,7 @@ def neighbours_of(context, builder, sig, spec):
 
 @traced
 def room_for_part():
-    """Allocate what belongs to a sub-block of each block."""
+    """Allocate the memory for a sub-block of each block."""
     floats, points = ([v.scratch(PART, kind) for _ in range(n)] for kind, n in ((types.float32, 4), (types.int32, 2)))
     return Part(*floats, *points)
 

@@ -118,5 +118,5 @@ def step_of(spec, scale):
 
 @traced
 def as_signed(stored, zero):
-    """Return what bytes stand for that are stored with `zero` in addition; those of 8 bits are signed."""
+    """Return the numbers in bytes that are stored with `zero` added; 8-bit numbers are signed."""
     return v.convert(v.convert(v.convert(stored - v.constant(zero, stored), types.int8), types.int32), types.float32)

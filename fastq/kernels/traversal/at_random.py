@@ -18,7 +18,7 @@ _ROOM = DRAWN_TOGETHER + 2 * v.LINE + SLACK  # and what precedes a line of the n
 
 
 def in_pieces(run: Callable[..., Any]):
-    """Make what calls ``run(kernel, operands, args, units)`` for one piece after the other."""
+    """Make a loop that calls ``run(kernel, operands, args, units)`` for one piece after the other."""
 
     @njit
     def run_pieces(kernel, operands, args, units):
@@ -61,7 +61,7 @@ def _piece(kernel, args):
 
 @traced
 def _to_line(kernel, operands, units):
-    """Return how many elements are before a line of the result, with which pieces begin where it may be streamed."""
+    """Return how many elements precede a cache line of the result: pieces begin with a line if they may be streamed."""
     if kernel.spec.range_scheme or not can_stream(kernel.spec, operands.dst):
         return 0
     return elements_to_line(operands.dst, units.start - units.origin)

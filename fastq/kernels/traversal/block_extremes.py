@@ -50,7 +50,7 @@ def _largest_bits(x, n):
 
 @traced
 def _merge(a, b):
-    """Compare neighbouring lanes of two registers; return those of a, then those of b, in one."""
+    """Compare neighbouring lanes of two registers; return the results for a, then those for b, in one register."""
     high, low = v.join(a.high, b.high), v.join(a.low, b.low)
     most = v.maximum(v.even(high), v.odd(high))
     if not v.is_float(most):
@@ -59,7 +59,7 @@ def _merge(a, b):
 
 
 def side_by_side(of_block: Callable[..., Any]) -> Any:
-    """Make the function that merges what ``of_block(context, k)`` gives for block k, `BlockExtremes` in n lanes.
+    """Make the function that merges the `BlockExtremes` of blocks, which ``of_block(context, k)`` returns for block k.
 
     Two registers become one, neighbours being compared, so that sixteen blocks take fifteen merges.
     """

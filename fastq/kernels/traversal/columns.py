@@ -183,7 +183,7 @@ _stream_lines = stream_by_lines(_convert_lanes)
 
 @traced
 def stream_row(spec, operands, args, p, i, end, vec):
-    """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
+    """Write i..end past the cache, up to the last whole line; return where that ended, and whether there was a NaN."""
     return (i, False) if body.reduction_of(operands) else _stream_row(spec, operands, args, p, i, end, vec)
 
 

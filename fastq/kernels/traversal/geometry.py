@@ -11,7 +11,7 @@ from fastq.engine.jit import njit
 
 @njit
 def next_row_end(args, i, row_end):
-    """Return where the row of element i ends: i lies in a row of which the end is given, or is that end."""
+    """Return where the row of element i ends; i lies in the row that ends at `row_end`, or is its end."""
     return row_end + args.length if i == row_end else row_end
 
 

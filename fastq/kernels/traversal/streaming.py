@@ -62,7 +62,7 @@ def _of_any_lane(reported):
 
 
 def stream_by_lines(piece: Callable[..., Any]):
-    """Make the loop that writes past the cache what ``piece(context, i, vec)`` gives for the lanes from i on.
+    """Make the loop that writes the results of ``piece(context, i, vec)``, for the lanes from i on, past the cache.
 
     A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report, or a status.
     `vec` must not have more lanes than a line has elements: what is stored before the first line may reach into it, not

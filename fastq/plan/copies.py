@@ -30,7 +30,7 @@ REPACKED = 1 << 14
 
 
 def copy_from(x: Array) -> Callable[[Array], Array] | None:
-    """Return a function that copies arrays like this one to contiguous memory; None if kernels can read them in place."""
+    """Return a function that copies arrays like this to contiguous memory; None if kernels can read them in place."""
     memory = memory_of(x)
     shape = x.shape
     dtype = native(x.dtype)
@@ -47,7 +47,7 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
 
 
 def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
-    """Return a function that copies contiguous memory to arrays like this one; None if kernels can write them in place."""
+    """Return a function that copies contiguous memory to arrays like this; None if kernels can write them in place."""
     memory = memory_of(target, writes=True)
     if memory is None:
         return None

@@ -99,7 +99,7 @@ def tile_if_fits(
     copies_isnan: bool = False,
     **options: Any,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch on elements of `kinds`, cut into tiles; None if its units are too large for a tile."""
+    """Return a plan of one launch on elements of `kinds`, cut into tiles; None if a unit is too large for a tile."""
     if not any(memory[: len(kinds)]):
         return plan
     x, *others = (Operand(bits_of(kind), *(where or ())) for kind, where in zip(kinds, memory, strict=False))

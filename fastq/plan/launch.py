@@ -112,7 +112,7 @@ class Launcher(NamedTuple):
 
     plan: LaunchPlan
     view: View
-    draws: bool  # whether it gets `Noise` in place of sums
+    draws: bool  # whether it gets `Noise`, as conversions that round at random do
     codes: CodesInBytes | None = None
 
     def bind(self, checks: Checks, in_c_order: bool = True) -> Execute:

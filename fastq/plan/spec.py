@@ -28,7 +28,7 @@ class Arithmetic(NamedTuple):
 
     @property
     def clamping(self) -> Arithmetic:
-        """This spec for values that may lie beyond the range from which parameters were taken."""
+        """The spec for values that may lie beyond the range from which parameters were taken."""
         ranged = self.rule.range
         return self if ranged is None else self._replace(rule=self.rule._replace(range=ranged._replace(fits=False)))
 
@@ -61,17 +61,17 @@ class OpSpec:
 
     @cached_property
     def in_bytes(self) -> OpSpec:
-        """This spec for codes one in a byte, in its lowest bits."""
+        """The spec for codes one in a byte, in its lowest bits."""
         return self._with_codes(self.arithmetic.code_format and self.arithmetic.code_format.in_bytes)
 
     @cached_property
     def unpacked(self) -> OpSpec:
-        """This spec for codes one in a byte, as integers or the bits of floats."""
+        """The spec for codes one in a byte, as integers or the bits of floats."""
         return self._with_codes(self.arithmetic.code_format and self.arithmetic.code_format.unpacked)
 
     @cached_property
     def at_random(self) -> OpSpec:
-        """This spec with codes rounded at random."""
+        """The spec with codes rounded at random."""
         lowest, highest = self.code_range
         rule = self.arithmetic.rule._replace(rounding=AT_RANDOM if highest - lowest < 256 else WIDELY_AT_RANDOM)
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), draws=True)
@@ -81,7 +81,7 @@ class OpSpec:
 
     @cached_property
     def by_parameters(self) -> OpSpec:
-        """This spec for given parameters."""
+        """The spec for given parameters."""
         rule = self.arithmetic.rule._replace(range=None)
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), range_scheme=GIVEN)
 

@@ -19,7 +19,7 @@ import pytest
 import refusals
 
 from fastq.engine.runtime import threadpool
-from fastq.plan import cache
+from fastq.plan import cache, policy
 from fastq.system import tuning
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
@@ -128,14 +128,14 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def threads():
     """Set how many threads work, on arrays of any size; put back afterwards."""
-    before, bounds = threadpool.get_num_threads(), (threadpool.PARALLEL_FROM, threadpool.WAKE_FROM)
+    before, bounds = threadpool.get_num_threads(), (policy.PARALLEL_FROM, threadpool.WAKE_FROM)
 
     def use(n):
-        threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if n > 1 else bounds
+        policy.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if n > 1 else bounds
         threadpool.set_num_threads(n)
 
     yield use
-    threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = bounds
+    policy.PARALLEL_FROM, threadpool.WAKE_FROM = bounds
     threadpool.set_num_threads(before)
 
 

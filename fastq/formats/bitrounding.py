@@ -70,7 +70,8 @@ def _binades(bits: int) -> list[tuple[int, int, int, int]]:
     The bounds are the count of numbers that are treated as its power of two, and the count below its power of ten: all
     numbers of a binade without a power of ten.
     """
-    (mantissa, bias), rows = of_width(bits), []
+    mantissa, bias = of_width(bits)
+    rows = []
     for row in range(1, 2 * bias + 1 + mantissa):
         places = min(row - 1, mantissa)
         exponent = row - bias - mantissa + 1
@@ -98,7 +99,7 @@ def dropped_bits(bits: int, digits: int) -> NDArray[Any]:
         places = min(row - 1, mantissa)
         fields = 0
         for field, k in enumerate((0, *bounds)):
-            kept = kept_bits(_fraction(places, k), exponent, digits) if k < 1 << places else mantissa
-            fields |= min(max(mantissa - kept, 0), mantissa) << field * width
+            keepbits = kept_bits(_fraction(places, k), exponent, digits) if k < 1 << places else mantissa
+            fields |= min(max(mantissa - keepbits, 0), mantissa) << field * width
         table[row] = *(first + k for k in bounds), fields
     return table

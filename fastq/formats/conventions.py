@@ -239,8 +239,8 @@ class Convention:
 
     def check_format(self, qtype: QType) -> None:
         """Raise ValueError unless the system supports the format."""
-        named = qtype.name in self.formats
-        if (qtype.element or qtype.block_size) and not named and self.name != DEFAULT:
+        is_listed = qtype.name in self.formats
+        if (qtype.element or qtype.block_size) and not is_listed and self.name != DEFAULT:
             known = [DEFAULT, *(row.name for row in _ROWS if qtype.name in row.formats)]
             raise ValueError(f"convention must be {' or '.join(map(repr, known))} for dtype {qtype}, not {self.name!r}")
         if qtype.element and self.zero_point != "integer":
@@ -263,7 +263,7 @@ class Convention:
             return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
         return qtype.ranges[symmetric and (self.narrow == "all" or qtype.format in self.narrow)]
 
-    def rounded_to(self, dtype: np.dtype[Any]) -> HalfPrecision:
+    def half_precision_for(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
         half = dtype.name if dtype.name in _HALVES else ""
         scale = half if "input" in (self.operation_type, self.stored_type) else ""
@@ -305,7 +305,7 @@ def coding_of(
     return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))
 
 
-def checked_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:
+def check_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:
     """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
     if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
         raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
@@ -496,6 +496,6 @@ def as_convention(convention: str | Convention) -> Convention:
         if is_a(convention, Convention):
             return convention
         known = ", ".join(CONVENTIONS)
-        given = shown(convention)
-        meant = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
-        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}{meant}") from None
+        text = shown(convention)
+        hint = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
+        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {text}{hint}") from None

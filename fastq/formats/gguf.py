@@ -405,11 +405,11 @@ def as_block_format(qtype: object, to_write: bool = False) -> BlockFormat:
     """Return the row for a name or a number; members of gguf.GGMLQuantizationType are numbers."""
     names = WRITTEN if to_write else BLOCK_FORMATS
     if issubclass(type(qtype), str):
-        found = BLOCK_FORMATS.get(as_str(qtype, "qtype"))
+        form = BLOCK_FORMATS.get(as_str(qtype, "qtype"))
     else:
-        found = _BY_NUMBER.get(as_int(qtype, "qtype", "a name, a number or a GGMLQuantizationType"))
-    if found is None or found.name not in names:
+        form = _BY_NUMBER.get(as_int(qtype, "qtype", "a name, a number or a GGMLQuantizationType"))
+    if form is None or form.name not in names:
         known = ", ".join(f"{row.name} ({row.number})" for row in names.values())
-        why = did_you_mean(qtype, names, {}) if found is None else ", which fastq decodes but does not quantize to"
+        why = did_you_mean(qtype, names, {}) if form is None else ", which fastq decodes but does not quantize to"
         raise ValueError(f"qtype must be one of {known}, not {shown(qtype)}{why}")
-    return found
+    return form

@@ -27,8 +27,8 @@ class Grid:
     @cached_property
     def points(self) -> NDArray[np.int8]:
         """The points, one row each."""
-        there = np.frombuffer(zlib.decompress(base64.b85decode(self.bits)), np.uint8)
-        numbers = np.flatnonzero(np.unpackbits(there, bitorder="little"))
+        bits = np.frombuffer(zlib.decompress(base64.b85decode(self.bits)), np.uint8)
+        numbers = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
         digits = numbers[:, None] // len(self.levels) ** np.arange(self.width) % len(self.levels)
         return np.asarray(np.array(self.levels, np.int8)[digits])
 

@@ -90,12 +90,12 @@ def axes_that_fit(parameters: Shape, shape: Shape, array: str) -> str:
     if math.comb(len(shape), len(parameters)) > _MOST_CHOICES:
         return f"name the axes of {array}, of shape {shape}, that have such lengths"
     choices = itertools.combinations(range(len(shape)), len(parameters))
-    found = [axes for axes in choices if _have(axes, shape, parameters)]
-    named = [f"axis={axes[0] if len(axes) == 1 else axes}" for axes in found]
-    if not named:
+    fitting = [axes for axes in choices if _have(axes, shape, parameters)]
+    spelled = [f"axis={axes[0] if len(axes) == 1 else axes}" for axes in fitting]
+    if not spelled:
         return f"no axes of {array}, of shape {shape}, have such lengths"
     lengths = " and ".join(map(str, parameters))
-    return f"pass {' or '.join(named)}, of length {lengths} in {array}, of shape {shape}"
+    return f"pass {' or '.join(spelled)}, of length {lengths} in {array}, of shape {shape}"
 
 
 def _have(axes: tuple[int, ...], shape: Shape, lengths: Shape) -> bool:

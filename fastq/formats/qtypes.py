@@ -229,12 +229,12 @@ def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
     if type(dtype) is QType and (_in_bits_of_a_row(dtype) or rows.get(dtype.name) == dtype):
         return dtype
     wanted = f"one of the formats {names}"
-    given = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
-    if given not in rows:
-        meant = "" if hasattr(np, given) else did_you_mean(given, QTYPES, _SPELLINGS | _OF_NUMPY)
-        meant = "; fastq.quantize_linear casts to it" if given in CASTS else meant
-        raise TypeError(f"{name} must be {wanted}, not {shown(given)}{meant}")
-    return rows[given]
+    dtype_name = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
+    if dtype_name not in rows:
+        hint = "" if hasattr(np, dtype_name) else did_you_mean(dtype_name, QTYPES, _SPELLINGS | _OF_NUMPY)
+        hint = "; fastq.quantize_linear casts to it" if dtype_name in CASTS else hint
+        raise TypeError(f"{name} must be {wanted}, not {shown(dtype_name)}{hint}")
+    return rows[dtype_name]
 
 
 def _in_bits_of_a_row(qtype: QType) -> bool:

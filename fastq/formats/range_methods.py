@@ -76,51 +76,53 @@ class MSERange:
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        given: dict[str, Any] = {}
+        numbers_by_name: dict[str, Any] = {}
         for name, least, most in (("grid", 1, MOST_RANGES), ("finer", 1, 100), ("signs", 1, 2)):
             if (number := getattr(self, name)) is not None:
-                given[name] = number = as_int(number, name)
+                numbers_by_name[name] = number = as_int(number, name)
                 if not least <= number <= most:
                     raise ValueError(f"{name} must be from {least} to {most}, not {number}")
         for name, largest in (("shrink", 1.0), ("grow", 3.0)):
             if (number := getattr(self, name)) is not None:
-                given[name] = as_float(number, name, 0.0, largest)
-        given["norm"] = as_float(self.norm, "norm", min(NORMS), max(NORMS))
-        if given["norm"] not in NORMS:
-            raise ValueError(f"norm must be one of {', '.join(map(str, NORMS))}, not {given['norm']}")
+                numbers_by_name[name] = as_float(number, name, 0.0, largest)
+        numbers_by_name["norm"] = as_float(self.norm, "norm", min(NORMS), max(NORMS))
+        if numbers_by_name["norm"] not in NORMS:
+            raise ValueError(f"norm must be one of {', '.join(map(str, NORMS))}, not {numbers_by_name['norm']}")
         if self.shares is not None:
-            if self._spaced:
+            if self._has_spacing:
                 raise ValueError("shares can't be given with grid, shrink, grow or finer")
             shares = as_items(self.shares, "shares", "a sequence of numbers")
-            given["shares"] = tuple(as_float(share, "shares", *SHARES) for share in shares)
-        vars(self).update(given)
+            numbers_by_name["shares"] = tuple(as_float(share, "shares", *SHARES) for share in shares)
+        vars(self).update(numbers_by_name)
 
-    def resolved(
+    def resolve(
         self, qtype: QType, row: Convention, symmetric: bool, kind: str, block_size: int, weighed: bool
     ) -> MSERange:
         """Return the search with values from the table instead of None; other arguments as in `default_of`."""
         apart = row.zero_point != "integer" and not symmetric
-        spaced = self._spaced
-        given = self.shares is not None
+        spaced = self._has_spacing
+        has_shares = self.shares is not None
         may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
-        known = self if given else default_of(qtype, apart, kind, block_size, weighed, spaced)
+        known = self if has_shares else default_of(qtype, apart, kind, block_size, weighed, spaced)
         known = replace(known, signs=1 + may_be_negative)
         known = known if self.grid is None and (self.shrink, self.grow) != (0, 0) else replace(known, finer=1)
-        found = replace(self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None})
-        if found.signs == 2 and not may_be_negative:
+        method = replace(
+            self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None}
+        )
+        if method.signs == 2 and not may_be_negative:
             raise ValueError(f"signs must be 1: convention {row.name!r} has no symmetric scales of {qtype} below 0")
-        if found.around.size > 1 and (apart or qtype.block_size):
+        if method.around.size > 1 and (apart or qtype.block_size):
             what = "a zero point that is any number" if apart else f"{qtype}, which has scales of its own"
             raise ValueError(f"finer must be 1 for {what}")
-        if apart and found.ratios.size**2 > MOST_RANGES:
+        if apart and method.ratios.size**2 > MOST_RANGES:
             raise ValueError(
-                f"range gives {found.ratios.size} places for each end of a range, and at most {int(MOST_RANGES**0.5)} "
+                f"range gives {method.ratios.size} places for each end of a range, and at most {int(MOST_RANGES**0.5)} "
                 "are tried"
             )
-        return found
+        return method
 
     @property
-    def _spaced(self) -> bool:
+    def _has_spacing(self) -> bool:
         """Whether anything is given of ranges that lie equally far apart."""
         return any(value is not None for value in (self.grid, self.shrink, self.grow, self.finer))
 

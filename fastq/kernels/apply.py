@@ -81,7 +81,7 @@ def float_ratio(spec, x, s):
     if not spec.scale_kind:
         return formulas.float_quotient(spec, x, s.scale)
     x, scale = without_nan_scale(spec, x, s.scale)
-    return x / scale if spec.scale_kind == "power" else formulas.nvfp4_units(x, scale, s.zero_point)
+    return x / scale if spec.scale_kind == "power" else formulas.nvfp4_units(x, scale, s.tensor)
 
 
 @traced
@@ -90,7 +90,5 @@ def float_ratio_prepared(spec, x, s):
     if formulas.is_by_table(spec) or spec.scale_kind == "power":
         return x * s.factor  # exact where scales are powers of two; of a codebook it is the rule
     return (
-        formulas.nvfp4_units(x, s.scale, s.zero_point)
-        if spec.scale_kind
-        else formulas.float_quotient_prepared(spec, x, s)
+        formulas.nvfp4_units(x, s.scale, s.tensor) if spec.scale_kind else formulas.float_quotient_prepared(spec, x, s)
     )

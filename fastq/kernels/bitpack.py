@@ -66,7 +66,7 @@ class LowBits(v.Element):
 
 
 @traced
-def _extended(codes, bits, signed):
+def _extend_sign(codes, bits, signed):
     """Give codes in the lowest bits of bytes their sign, if they have one."""
     sign = v.constant(1 << (bits - 1), codes)
     return (codes ^ sign) - sign if v.literal(signed) else codes
@@ -76,7 +76,7 @@ def _extended(codes, bits, signed):
 def from_low_bits(value, form):
     """Return the codes in the lowest bits of bytes."""
     codes = v.convert(value & v.constant((1 << form.code_bits) - 1, value), form.code_type)
-    return _extended(codes, form.code_bits, form.signed)
+    return _extend_sign(codes, form.code_bits, form.signed)
 
 
 # --- many codes -------------------------------------------------------------------------------------------------------
@@ -86,27 +86,27 @@ def _in_order(kind: Bits, n: int) -> list[int]:
     return [k ^ 7 if kind.highest_first else k for k in range(n)]
 
 
-def _bytes_by_group(given, kind, packs: bool):
+def _bytes_by_group(bytes_before, kind, packs: bool):
     form = kind.instance_type
-    groups = given.n // (form.group if packs else form.group_bytes)
-    return v.Vec(types.uint8, groups * (form.group_bytes if packs else form.group))(given, kind)
+    groups = bytes_before.n // (form.group if packs else form.group_bytes)
+    return v.Vec(types.uint8, groups * (form.group_bytes if packs else form.group))(bytes_before, kind)
 
 
 @v.instruction(lambda codes, kind: codes(codes, kind))
-def _ordered(context, builder, sig, codes, kind):
+def _swap_order(context, builder, sig, codes, kind):
     """Swap codes between the order of the array and that from the lowest bits up; its own inverse."""
     return v.emit_shuffle(builder, codes, _in_order(sig.args[1].instance_type, sig.args[0].n))
 
 
 @v.instruction(lambda codes, kind: _bytes_by_group(codes, kind, packs=True))
-def _gathered(context, builder, sig, codes, kind):
+def _gather_bytes(context, builder, sig, codes, kind):
     """Drop the bytes that are empty once the codes of a group were merged."""
     form = sig.args[1].instance_type
     return v.emit_shuffle(builder, codes, [k for k in range(sig.args[0].n) if k % form.group < form.group_bytes])
 
 
 @v.instruction(lambda packed, kind: _bytes_by_group(packed, kind, packs=False))
-def _scattered(context, builder, sig, packed, kind):
+def _scatter_bytes(context, builder, sig, packed, kind):
     """Spread packed bytes to as many bytes as there are codes, zeros after those of each group."""
     form = sig.args[1].instance_type
     n = sig.args[0].n
@@ -122,23 +122,23 @@ def pack_lanes(codes, form):
     A mask is codes of 1 bit.
     """
     if v.lane_type(codes) == types.boolean:
-        return v.bitcast(_ordered(codes, form), types.uint8)
-    words = v.bitcast(_ordered(codes, form), form.word)
+        return v.bitcast(_swap_order(codes, form), types.uint8)
+    words = v.bitcast(_swap_order(codes, form), form.word)
     words = words & v.constant(form.mask(form.bitwidth, 8), words)
     for distance, low, high in form.merges:
         upper = (words >> v.constant(distance, words)) & v.constant(high, words)
         words = (words & v.constant(low, words)) | upper
-    return _gathered(v.bitcast(words, types.uint8), form)
+    return _gather_bytes(v.bitcast(words, types.uint8), form)
 
 
 @traced
 def unpack_lanes(packed, form):
     """Unpack codes into 8 bit lanes."""
-    words = v.bitcast(_scattered(packed, form), form.word)
+    words = v.bitcast(_scatter_bytes(packed, form), form.word)
     for distance, low, high in form.merges[::-1]:
         upper = (words & v.constant(high, words)) << v.constant(distance, words)
         words = (words & v.constant(low, words)) | upper
-    return _extended(_ordered(v.bitcast(words, form.code_type), form), form.bitwidth, form.signed)
+    return _extend_sign(_swap_order(v.bitcast(words, form.code_type), form), form.bitwidth, form.signed)
 
 
 # --- one code ---------------------------------------------------------------------------------------------------------
@@ -163,33 +163,33 @@ def _one_code(form: Bits):
     first_up = 7 if form.highest_first else 0
 
     @traced
-    def load(where, i):
+    def load(pointer, i):
         k, up = _place(i, form)
-        word = v.convert(where[k], types.int64) >> up
+        word = v.convert(pointer[k], types.int64) >> up
         if up + bits > 8:
-            word |= v.convert(where[k + 1], types.int64) << (8 - up)
+            word |= v.convert(pointer[k + 1], types.int64) << (8 - up)
         word <<= top
         return v.convert(word >> top if signed else (word >> top) & mask, code_type)
 
     @traced
-    def store(where, i, code):
+    def store(pointer, i, code):
         k, up = _place(i, form)
         word = (v.convert(code, types.int64) & mask) << up
-        before = v.convert(0, types.int64) if up == first_up else v.convert(where[k], types.int64)
-        where[k] = v.convert(before | word, types.uint8)
+        before = v.convert(0, types.int64) if up == first_up else v.convert(pointer[k], types.int64)
+        pointer[k] = v.convert(before | word, types.uint8)
         if up + bits > 8:
-            where[k + 1] = v.convert(word >> 8, types.uint8)
+            pointer[k + 1] = v.convert(word >> 8, types.uint8)
 
     return load, store
 
 
 @traced
-def load_code(where, i, form):
+def load_code(pointer, i, form):
     """Load code i of the bytes at a pointer."""
-    return _one_code(form)[0](where, i)
+    return _one_code(form)[0](pointer, i)
 
 
 @traced
-def store_code(where, i, code, form):
+def store_code(pointer, i, code, form):
     """Store code i of the bytes at a pointer, keeping the codes before it in its byte and writing zeros after it."""
-    _one_code(form)[1](where, i, code)
+    _one_code(form)[1](pointer, i, code)

@@ -20,12 +20,12 @@ from fastq.engine.jit import TARGET, Constants, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BlockFormat
-from fastq.kernels.args import HOMES, CopyOperands, NoisyOperands, WeightedOperands
 from fastq.kernels.bitpack import Bits, LowBits
 from fastq.kernels.body import BODIES
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
 from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types
+from fastq.kernels.pointers import HOMES, CopyOperands, NoisyOperands, WeightedOperands
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat, is_wide

@@ -35,7 +35,7 @@ def _vector(numbers: Sequence[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(_I32, len(numbers)), list(numbers))
 
 
-def _permuted(builder, index, table: tuple[int, ...]):
+def _emit_permutation(builder, index, table: tuple[int, ...]):
     """Emit a look-up in a table, for lanes of an index that fill one register."""
     if len(table) == 2 * _WORDS and _PERMUTE_TWO:
         halves = _vector(table[:_WORDS]), _vector(table[_WORDS:])
@@ -43,7 +43,7 @@ def _permuted(builder, index, table: tuple[int, ...]):
     if len(table) > _WORDS:
         half = len(table) // 2
         above = builder.icmp_signed("!=", builder.and_(index, _vector([half] * _WORDS)), _vector([0] * _WORDS))
-        low, high = (_permuted(builder, index, part) for part in (table[:half], table[half:]))
+        low, high = (_emit_permutation(builder, index, part) for part in (table[:half], table[half:]))
         return builder.select(above, high, low)
     if len(table) == 1:
         return _vector(table * _WORDS)
@@ -56,7 +56,7 @@ def _by_registers(builder, index, count: int, table: tuple[int, ...]):
     if padded != count:
         index = v.emit_shuffle(builder, index, [min(k, count - 1) for k in range(padded)])
     parts = [
-        _permuted(builder, v.emit_shuffle(builder, index, list(range(at, at + _WORDS))), table)
+        _emit_permutation(builder, v.emit_shuffle(builder, index, list(range(at, at + _WORDS))), table)
         for at in range(0, padded, _WORDS)
     ]
     while len(parts) > 1:
@@ -67,45 +67,45 @@ def _by_registers(builder, index, count: int, table: tuple[int, ...]):
 
 def constant_array(builder, content: ir.Constant, name: str):
     """Emit an array that is part of the code, from a cache line on."""
-    where = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
-    where.linkage = "internal"
-    where.global_constant = True
-    where.initializer = content
-    where.align = v.LINE
-    return where
+    pointer = ir.GlobalVariable(builder.module, content.type, builder.module.get_unique_name(name))
+    pointer.linkage = "internal"
+    pointer.global_constant = True
+    pointer.initializer = content
+    pointer.align = v.LINE
+    return pointer
 
 
 def _from_memory(builder, index, count: int, table: tuple[int, ...]):
     """Emit look-ups lane by lane in memory."""
-    where = constant_array(builder, ir.Constant(ir.ArrayType(_I32, len(table)), list(table)), "codebook")
-    found = ir.Constant(index.type, ir.Undefined)
+    pointer = constant_array(builder, ir.Constant(ir.ArrayType(_I32, len(table)), list(table)), "codebook")
+    looked_up = ir.Constant(index.type, ir.Undefined)
     for lane in range(count):
-        place = builder.gep(where, [_I32(0), builder.extract_element(index, _I32(lane))])
-        found = builder.insert_element(found, builder.load(place), _I32(lane))
-    return found
+        place = builder.gep(pointer, [_I32(0), builder.extract_element(index, _I32(lane))])
+        looked_up = builder.insert_element(looked_up, builder.load(place), _I32(lane))
+    return looked_up
 
 
 @v.instruction(lambda table, index: table(table, index))
-def permuted(context, builder, sig, table, index):
+def permute(context, builder, sig, table, index):
     """Take for each lane of an index the lane of a table that its last bits name: a table that repeats every eight."""
     count = index.type.count
     table = builder.bitcast(table, index.type)
     if not _WORDS:
         memory = v.stack_memory(builder, table.type)
         builder.store(table, memory)
-        where = builder.bitcast(memory, _I32.as_pointer())
+        pointer = builder.bitcast(memory, _I32.as_pointer())
         index = builder.and_(index, v.splat(builder, _I32(7), index.type))
-        found = table
+        looked_up = table
         for lane in map(_I32, range(count)):
-            place = builder.gep(where, [builder.extract_element(index, lane)])
-            found = builder.insert_element(found, builder.load(place), lane)
+            place = builder.gep(pointer, [builder.extract_element(index, lane)])
+            looked_up = builder.insert_element(looked_up, builder.load(place), lane)
     else:
         part = v.emit_shuffle(builder, table, list(range(_WORDS)))
         parts = [v.emit_shuffle(builder, index, list(range(at, at + _WORDS))) for at in range(0, count, _WORDS)]
-        found, *others = (call_llvm(builder, _PERMUTE, part.type, [part, each]) for each in parts)
+        looked_up, *others = (call_llvm(builder, _PERMUTE, part.type, [part, each]) for each in parts)
         for other in others:
-            found = v.emit_shuffle(builder, found, list(range(count)), other)
-    return builder.bitcast(found, llvm_type(sig.return_type))
+            looked_up = v.emit_shuffle(builder, looked_up, list(range(count)), other)
+    return builder.bitcast(looked_up, llvm_type(sig.return_type))
 
 
 def _emit_look_up(builder, index, table: tuple[int, ...]):
@@ -172,11 +172,11 @@ def decode_by_table(bits, form):
 @traced
 def encode_by_table(x, form):
     """Find the codes of values in units of the scale: the number at the place of as many thresholds as are below."""
-    return v.convert(_code_of(form.row)(_rounded_up(x)), types.uint8)
+    return v.convert(_code_of(form.row)(_round_up(x)), types.uint8)
 
 
 @traced
-def _rounded_up(x):
+def _round_up(x):
     """Return float lanes as float32, rounded up: above a number of float32 is then what was above it before.
 
     Comparisons of float32 are faster than those of float64: decision D7.

@@ -19,16 +19,17 @@ from fastq.engine import simd as v
 from fastq.engine.jit import Constants, numba_intrinsic, traced
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.args import ElementOperands, RequantizeOperands
 from fastq.kernels.body.convert import convert_run
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.body.requantize import visit_run
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import prefetch_ahead
-from fastq.kernels.parameters import count_nan_as_zero, range_parameters
-from fastq.kernels.requantization import RequantizeSpec, first_word, requantized, second_word
-from fastq.kernels.spec import KernelSpec, nan_mask
+from fastq.kernels.nan import count_nan_as_zero, nan_mask
+from fastq.kernels.pointers import ElementOperands, RequantizeOperands
+from fastq.kernels.requantization import RequantizeSpec, first_word, requantize_lanes, second_word
+from fastq.kernels.scales_of_ranges import range_parameters
+from fastq.kernels.spec import KernelSpec
 
 
 @dataclass(eq=False, repr=False)
@@ -368,7 +369,7 @@ def _requantize_scalar(conversion, acc, multiplier, zero_point, bias):
     first, second, status = _words_of(conversion, multiplier, zero_point, bias)
     lowest, highest = conversion.code_range
     sums = v.full(acc, _Sums)
-    codes = requantized(spec_of(conversion), sums, v.full(first, _Words), v.full(second, _Words), lowest, highest)
+    codes = requantize_lanes(spec_of(conversion), sums, v.full(first, _Words), v.full(second, _Words), lowest, highest)
     return status, v.convert(v.first(codes), conversion.result)
 
 

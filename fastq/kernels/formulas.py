@@ -76,6 +76,17 @@ class PreparedScale(NamedTuple):
     above: Any
 
 
+class PreparedBlockScale(NamedTuple):
+    """The same for the scale of a block in units of that of the array, `tensor`: there are no zero points."""
+
+    scale: Any
+    tensor: Any
+    base: Any
+    factor: Any
+    below: Any
+    above: Any
+
+
 def computes_in(spec, like):
     """Return the type of the arithmetic: the one that the rule names, else that of the scale `like`."""
     return getattr(types, spec.rule.compute) if spec.rule.compute else v.lane_type(like)
@@ -96,7 +107,10 @@ def is_by_table(spec: Any) -> bool:
 
 @traced
 def prepare_scale(spec, scale, zero_point, lowest, highest):
-    """Compute what `scaled_round` needs of a scale and zero point, in the type of the arithmetic."""
+    """Compute what `scaled_round` needs of a scale and zero point, in the type of the arithmetic.
+
+    Where scales are in units of one for the array, that comes instead of a zero point; see `load_parameters`.
+    """
     rule = spec.rule
     dtype = computes_in(spec, scale)
     given = scale
@@ -119,6 +133,8 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     else:  # what a division is corrected with, or what takes its place
         factor = v.constant(1, scale) / scale
         factor = in_half(spec, factor) if rule.quotient == "reciprocal" else factor
+    if spec.scale_kind == "tensor":
+        return PreparedBlockScale(scale, zero_point, base, factor, below, above)
     return PreparedScale(scale, zero_point, base, factor, below, above)
 
 
@@ -344,5 +360,5 @@ def dequantize_value(spec, code, s):
     code = v.convert(code, types.float32)
     scale = v.convert(s.scale, types.float32)
     if spec.scale_kind == "tensor":
-        return code * (scale * v.convert(s.zero_point, types.float32))
+        return code * (scale * v.convert(s.tensor, types.float32))
     return _scaled(code, scale)

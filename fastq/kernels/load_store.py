@@ -17,21 +17,21 @@ _BITS = Minifloat | PowerOfTwo  # elements that are loaded and stored as integer
 
 
 @traced
-def prefetch_distance(where):
+def prefetch_distance(pointer):
     """Return how far ahead to prefetch from a pointer whose elements are converted, in elements."""
-    return prefetch_ahead() if where.dtype.bitwidth > 8 else _prefetch_codes()
+    return prefetch_ahead() if pointer.dtype.bitwidth > 8 else _prefetch_codes()
 
 
-def _packed(dtype) -> bitpack.Bits | None:
+def _packed_type(dtype) -> bitpack.Bits | None:
     """Return the type of packed codes whose bits elements narrower than a byte are, None of wider elements."""
     if isinstance(dtype, Minifloat) and dtype.bitwidth < 8:
         return bitpack.Bits(dtype.bitwidth, signed=False)
     return dtype if isinstance(dtype, bitpack.Bits) else None
 
 
-def group_size(where) -> int:
+def group_size(pointer) -> int:
     """Return the least number of elements of a pointer type that fills whole bytes."""
-    packed = _packed(where.dtype)
+    packed = _packed_type(pointer.dtype)
     return packed.group if packed else 1
 
 
@@ -39,20 +39,20 @@ group_of = traced(group_size)
 
 
 @traced
-def load_elements(where, index, kind):
+def load_elements(pointer, index, kind):
     """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats are decoded to float32."""
-    bits = load_bits(where, index, kind)
-    if isinstance(where.dtype, Minifloat):
-        return decode(bits, where.dtype)
-    return decode_power(bits, where.dtype) if isinstance(where.dtype, PowerOfTwo) else bits
+    bits = load_bits(pointer, index, kind)
+    if isinstance(pointer.dtype, Minifloat):
+        return decode(bits, pointer.dtype)
+    return decode_power(bits, pointer.dtype) if isinstance(pointer.dtype, PowerOfTwo) else bits
 
 
 @traced
-def load_bits(where, index, kind):
+def load_bits(pointer, index, kind):
     """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
-    dtype = where.dtype
-    packed = _packed(where.dtype)
-    octets = v.cast_pointer(where, types.uint8)
+    dtype = pointer.dtype
+    packed = _packed_type(pointer.dtype)
+    octets = v.cast_pointer(pointer, types.uint8)
     if packed is not None and not isinstance(kind, v.Vec):
         return bitpack.load_code(octets, index, packed)
     if packed is not None:
@@ -61,31 +61,31 @@ def load_bits(where, index, kind):
     if isinstance(dtype, bitpack.LowBits):
         return bitpack.from_low_bits(v.load(octets, index, v.with_lane_type(kind, types.uint8)), dtype)
     if isinstance(dtype, _BITS):
-        return v.load(v.cast_pointer(where, dtype.bits), index, v.with_lane_type(kind, dtype.bits))
-    return v.load(where, index, kind)
+        return v.load(v.cast_pointer(pointer, dtype.bits), index, v.with_lane_type(kind, dtype.bits))
+    return v.load(pointer, index, kind)
 
 
 @traced
-def prefetch_lanes(where, index, kind):
+def prefetch_lanes(pointer, index, kind):
     """Prefetch the cache lines that the lanes of `kind` fill from ``where[index]`` on."""
-    lines = max(1, kind.n * where.dtype.bitwidth // (8 * v.LINE))
+    lines = max(1, kind.n * pointer.dtype.bitwidth // (8 * v.LINE))
     for k in v.unrolled(lines):
-        v.prefetch(where, index + k * (kind.n // lines))
+        v.prefetch(pointer, index + k * (kind.n // lines))
 
 
 def _storing(write, doc: str):
     """Make `store_elements` on `store` or `stream`."""
 
-    def store_elements(where, index, value):
-        dtype = where.dtype
-        packed = _packed(where.dtype)
-        octets = v.cast_pointer(where, types.uint8)
+    def store_elements(pointer, index, value):
+        dtype = pointer.dtype
+        packed = _packed_type(pointer.dtype)
+        octets = v.cast_pointer(pointer, types.uint8)
         if packed is not None and not isinstance(value, v.Vec):
             bitpack.store_code(octets, index, value, packed)
         elif packed is not None:
             write(octets, index * packed.bitwidth >> 3, bitpack.pack_lanes(value, packed))
         else:
-            write(v.cast_pointer(where, dtype.bits) if isinstance(dtype, _BITS) else where, index, value)
+            write(v.cast_pointer(pointer, dtype.bits) if isinstance(dtype, _BITS) else pointer, index, value)
 
     store_elements.__doc__ = doc
     return traced(store_elements)
@@ -105,9 +105,9 @@ _stream_granules = _storing(v.stream_granules, "`store_elements` past the cache;
 
 
 @traced
-def stream_elements(where, index, value):
+def stream_elements(pointer, index, value):
     """Do `store_elements` past the cache; the address begins a granule for `in_granules`, else a line."""
-    (_stream_granules if in_granules(where.dtype) else _stream_lines)(where, index, value)
+    (_stream_granules if in_granules(pointer.dtype) else _stream_lines)(pointer, index, value)
 
 
 def in_granules(dtype) -> bool:
@@ -120,9 +120,9 @@ def in_granules(dtype) -> bool:
 
 
 @traced
-def encode_as(value, where):
+def encode_as(value, pointer):
     """Convert lanes, in range, to the elements of a pointer, as `store_elements` takes them; minifloats are rounded."""
-    dtype = where.dtype
+    dtype = pointer.dtype
     if isinstance(dtype, Minifloat):
         return encode(value, dtype)
     if isinstance(dtype, PowerOfTwo):

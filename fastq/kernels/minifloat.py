@@ -11,8 +11,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.kernels.args import NOISE_BITS
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
+from fastq.kernels.sizes import NOISE_BITS
 from fastq.kernels.stochastic_rounding import round_at_random
 
 # without the instructions LLVM calls C functions, which are not linked
@@ -196,7 +196,8 @@ def _encode_by_units(x, form, numbers=None):
     A unit follows the exponent of x, but not below that of the smallest normal number, so that subnormal results come
     out right too.
     """
-    row, (integer, mantissa, bias) = form.row, _SOURCES[x.dtype]
+    row = form.row
+    integer, mantissa, bias = _SOURCES[x.dtype]
     drop = mantissa - row.mantissa
     word = v.bitcast(x, integer)
     size = v.bitcast(word & v.constant((1 << (integer.bitwidth - 1)) - 1, word), x.dtype)
@@ -237,7 +238,8 @@ def _exponent_of(size, form):
 @traced
 def round_magnitude(x, form):
     """Round lanes of magnitudes to numbers of a Minifloat, like `decode` after a saturating `encode`."""
-    row, (_, mantissa, _) = form.row, _SOURCES[x.dtype]
+    row = form.row
+    _, mantissa, _ = _SOURCES[x.dtype]
     bounded = v.minimum(x, v.constant(row.max, x))
     exponent = _exponent_of(bounded, form)
     unit = v.bitcast(exponent + v.constant((mantissa - row.mantissa) << mantissa, exponent), x.dtype)

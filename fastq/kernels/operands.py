@@ -9,7 +9,9 @@ from numba import from_dtype, types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.args import ARG_NAMES, KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
+from fastq.kernels.args import ARG_NAMES, KERNEL_ARGS
+from fastq.kernels.load_store import group_size
+from fastq.kernels.sizes import STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.kernels.storage import widest_bits
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
@@ -58,8 +60,8 @@ def parameter_bits(operands):
 
 
 @traced
-def _as_bits(where):
-    return v.cast_pointer(where, types.Integer.from_bitwidth(where.dtype.bitwidth, False))
+def _as_bits(pointer):
+    return v.cast_pointer(pointer, types.Integer.from_bitwidth(pointer.dtype.bitwidth, False))
 
 
 def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
@@ -75,3 +77,21 @@ def register_lanes(operands):
     scale = dtypes.get("scale")
     widest = widest_bits(elements, None if scale is None else scale.bitwidth)
     return v.Vec(operands[0].dtype, v.REGISTER_BITS // widest)
+
+
+def _fewest(operands):
+    """Return as few elements as fill whole bytes in all operands with elements."""
+    pointers = pointer_types(operands)
+    return max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
+
+
+@traced
+def fewest_lanes(operands):
+    """Vec type of as few elements of the first operand as fill whole bytes in all operands with elements."""
+    return v.Vec(operands[0].dtype, _fewest(operands))
+
+
+@traced
+def quarter_lanes(operands, vec):
+    """Vec type of a quarter of the lanes of a Vec type, or of as many as fill whole bytes, if that is more."""
+    return v.Vec(operands[0].dtype, max(vec.n // 4, _fewest(operands)))

@@ -6,8 +6,6 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels import scales_of_ranges
-from fastq.kernels.formulas import computes_in
 from fastq.kernels.load_store import encode_as, load_elements, store_elements
 from fastq.kernels.spec import parameter_type
 
@@ -16,7 +14,8 @@ from fastq.kernels.spec import parameter_type
 def load_parameters(spec, operands, args, p, kind):
     """Load scales and zero points from p on, as many as `kind` has lanes.
 
-    The scale of the array takes the place of zero points where scales are in units of that.
+    Scales in units of one for the array have no zero points: the second result is then that scale, which
+    `prepare_scale` takes as `tensor`.
     """
     dtype = parameter_type(spec, operands.scale)
     scales = v.convert(load_elements(operands.scale, p, v.lanes_like(kind, operands.scale)), dtype)
@@ -24,31 +23,6 @@ def load_parameters(spec, operands, args, p, kind):
         return scales, args.tensor
     zero_points = load_elements(operands.zero_point, p, v.lanes_like(kind, operands.zero_point))
     return scales, v.convert(zero_points, dtype)
-
-
-@traced
-def range_parameters(spec, lo, hi, args, scale):
-    """Compute scale and zero point of a range by the scheme, in the dtype of `scale`."""
-    compute = computes_in(spec, scale)
-    stored = scale.dtype
-    lo, hi = v.convert(lo, compute), v.convert(hi, compute)
-    if spec.range_scheme == "microscaling":
-        return scales_of_ranges.power_of_two(lo, hi, spec.code.row.emax if spec.code is not None else 0, stored)
-    if spec.range_scheme == "nvfp4":
-        return scales_of_ranges.nvfp4(lo, hi, args.tensor, stored, spec.code)
-    within = types.float64 if spec.rule.range.double else compute
-    codes = spec.rule.range.codes
-    lowest, highest = (args.lowest, args.highest) if codes is None else codes
-    ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
-    formula = scales_of_ranges.symmetric if spec.range_scheme == "symmetric" else scales_of_ranges.asymmetric
-    scales, zero_points = formula(spec, *ends, compute)
-    return v.convert(scales, stored), v.convert(zero_points, stored)
-
-
-@traced
-def mark_nan(spec, scales, nans):
-    """Replace by NaN the scales of blocks with NaN, where that is how NaN is kept."""
-    return v.select(nans, v.constant(float("nan"), scales), scales) if spec.keeps_nan_in_scale else scales
 
 
 @traced
@@ -81,28 +55,3 @@ def in_memory(lanes):
 def _as_stored(zero_points, dtype):
     """Convert zero points to the dtype in memory."""
     return (v.convert if isinstance(dtype, types.Float) else v.bounded_to_integer)(zero_points, dtype)
-
-
-@traced
-def store_min_max(operands, p, los, his, nans):
-    """Store minima and maxima of all but NaN from p on; where there was NaN, it counts as 0.0.
-
-    -0.0 becomes 0.0, before it meets another zero: which of them was found depends on the order.
-    """
-    zero = v.constant(0, los)
-    los, his = _with_zero(los + zero, his + zero, nans)
-    v.store(operands.lo, p, los)
-    v.store(operands.hi, p, his)
-
-
-@traced
-def _with_zero(los, his, nans):
-    """Widen ranges to contain 0.0 where there was NaN."""
-    zero = v.constant(0, los)
-    return v.select(nans, v.minimum(los, zero), los), v.select(nans, v.maximum(his, zero), his)
-
-
-@traced
-def count_nan_as_zero(spec, los, his, nans):
-    """Widen ranges that passed NaN over to contain 0.0, where NaN counts as that."""
-    return _with_zero(los, his, nans) if spec.nan_widens_range else (los, his)

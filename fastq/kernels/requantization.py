@@ -69,7 +69,7 @@ def _halves(words):
 
 
 @traced
-def requantized(spec, x, first, second, lowest, highest):
+def requantize_lanes(spec, x, first, second, lowest, highest):
     """Return int32 lanes of codes; `lowest` and `highest` are the first and the last one, int32."""
     bias, zero_point = _halves(second)
     formula = _by_float if spec.arithmetic == "float" else _by_fixed_point
@@ -80,12 +80,12 @@ def requantized(spec, x, first, second, lowest, highest):
 def _by_fixed_point(spec, x, first, bias, zero_point, lowest, highest):
     multiplier, shift = _halves(first)
     sums = x + bias if spec.bias else x
-    units = (_rounded_once if spec.arithmetic == "once" else _rounded_twice)(spec, sums, multiplier, shift)
+    units = (_round_once if spec.arithmetic == "once" else _round_twice)(spec, sums, multiplier, shift)
     return v.minimum(v.maximum(units + zero_point, lowest), highest)
 
 
 @traced
-def _rounded_twice(spec, x, multiplier, shift):
+def _round_twice(spec, x, multiplier, shift):
     """Round the product to 32 bits, half up, and what is shifted right half up or half away from zero."""
     zero, one = (v.full_like(v.constant(number, shift), shift) for number in (0, 1))
     left, right = v.maximum(shift, zero), v.maximum(zero - shift, zero)
@@ -112,7 +112,7 @@ def _high_half(x, multiplier):
 
 
 @traced
-def _rounded_once(spec, x, multiplier, shift):
+def _round_once(spec, x, multiplier, shift):
     """Round the shifted product, half up."""
     right = v.convert(31 - shift, types.int64)
     one = v.full_like(v.constant(1, right), right)

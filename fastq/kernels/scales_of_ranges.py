@@ -7,8 +7,27 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.formulas import is_infinite, round_as
+from fastq.kernels.formulas import computes_in, is_infinite, round_as
 from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
+
+
+@traced
+def range_parameters(spec, lo, hi, args, scale):
+    """Compute scale and zero point of a range by the scheme, in the dtype of `scale`."""
+    compute = computes_in(spec, scale)
+    stored = scale.dtype
+    lo, hi = v.convert(lo, compute), v.convert(hi, compute)
+    if spec.range_scheme == "microscaling":
+        return power_of_two(lo, hi, spec.code.row.emax if spec.code is not None else 0, stored)
+    if spec.range_scheme == "nvfp4":
+        return nvfp4(lo, hi, args.tensor, stored, spec.code)
+    within = types.float64 if spec.rule.range.double else compute
+    codes = spec.rule.range.codes
+    lowest, highest = (args.lowest, args.highest) if codes is None else codes
+    ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
+    formula = symmetric if spec.range_scheme == "symmetric" else asymmetric
+    scales, zero_points = formula(spec, *ends, compute)
+    return v.convert(scales, stored), v.convert(zero_points, stored)
 
 
 @traced

@@ -29,7 +29,7 @@ class KernelSpec(Constants):
     rule: Rule = ONNX  # the arithmetic
     code: Minifloat | None = None  # the float format of the codes; None where they are integers
     # "power" where the format prescribes scales that are powers of two; "tensor" where they are in units of one scale
-    # for the whole array, which then takes the place of the zero point; else ""
+    # for the whole array, and there are no zero points; else ""
     scale_kind: str = ""
     streams: bool = False  # whether large results go past the cache
     together: bool = True  # whether runs may be short enough to be visited together
@@ -75,24 +75,6 @@ def status_of(nan, infinite):
     return HAS_NAN * nan | HAS_INFINITE_RANGE * infinite
 
 
-@traced
-def nan_mask(spec, x):
-    """Mask of the lanes to report as NaN."""
-    return v.is_nan(x) if v.is_float(x) and spec.nan == "raise" else False
-
-
-@traced
-def nan_mask_of_two(spec, x, y):
-    """Mask of the lanes where x or y has NaN to report: one comparison looks at both."""
-    return v.either_nan(x, y) if v.is_float(x) and spec.nan == "raise" else False
-
-
-@traced
-def parameter_nan_mask(spec, x):
-    """Mask of the lanes whose NaN must be known when scale and zero point are computed."""
-    return v.is_nan(x) if v.is_float(x) and spec.nan_widens_range else False
-
-
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
@@ -107,21 +89,3 @@ def compute_lanes(spec, scale, registers):
 def parameter_type(spec, scale):
     """Type of scales and zero points in registers: that in memory, or the type to compute in of prescribed scales."""
     return computes_in(spec, scale) if spec.scale_kind else scale.dtype
-
-
-@traced
-def min_max_identities(x):
-    """Return the identities of a minimum and of a maximum, in as many lanes as x has."""
-    dtype = v.lane_type(x)
-    least, most = (-float("inf"), float("inf")) if v.is_float(x) else (dtype.minval, dtype.maxval)
-    return v.full_like(v.constant(most, x), x), v.full_like(v.constant(least, x), x)
-
-
-@traced
-def first_min_max(x):
-    """Return the minima and maxima of x alone, the identities where that is NaN.
-
-    Not by `minimum`, whose result for a constant and a signaling NaN depends on the CPU.
-    """
-    lo, hi = min_max_identities(x)
-    return v.select(x == x, x, lo), v.select(x == x, x, hi)

@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.args import NOISE_AXES, NOISE_BITS, NOISE_FIRST, NOISE_KEY
+from fastq.kernels.sizes import NOISE_AXES, NOISE_BITS, NOISE_FIRST, NOISE_KEY
 
 _REGISTER = v.Vec(types.uint32, v.REGISTER_BITS // 32)
 _REGISTERS = v.Vec(types.uint32, 4 * _REGISTER.n)  # that wait for products together
@@ -62,18 +62,18 @@ def _place(noise, i):
 
 @traced
 def _draw_pairs(words, many, first, key):
-    """Write the words of `many` numbers, two each, of places that follow each other; see `_hashed`."""
+    """Write the words of `many` numbers, two each, of places that follow each other; see `_hash`."""
     golden = v.constant(_GOLDEN, first)
     mixed = v.ramp(_REGISTERS) * golden + first
     k = 0
     last = (many + 1) // 2
     while k <= last - v.count(_REGISTERS):
-        v.store(words, k, _hashed(mixed, key))
+        v.store(words, k, _hash(mixed, key))
         mixed = mixed + v.constant(v.count(_REGISTERS) * _GOLDEN & 0xFFFFFFFF, first)
         k += v.count(_REGISTERS)
     few = v.ramp(_REGISTER) * golden + v.first(mixed)
     while k < last:
-        v.store(words, k, _hashed(few, key))
+        v.store(words, k, _hash(few, key))
         few = few + v.constant(v.count(_REGISTER) * _GOLDEN & 0xFFFFFFFF, first)
         k += v.count(_REGISTER)
 
@@ -87,7 +87,7 @@ def _draw_apart(numbers, many, odd, step, first, key):
     one = v.constant(1, places)
     golden = v.constant(_GOLDEN, places)
     while k < many:
-        words = _hashed((places >> one) * golden + first, key)
+        words = _hash((places >> one) * golden + first, key)
         half = words >> ((places & one) << v.constant(4, places))
         v.store(numbers, k, v.convert(half & v.constant(_MASK & 0xFFFF, half), types.int16))
         places = places + v.convert(v.count(_REGISTER) * step, types.uint32)
@@ -98,7 +98,7 @@ _MASK = ((1 << NOISE_BITS) - 1) * 0x10001  # of two numbers
 
 
 @traced
-def _hashed(word, key):
+def _hash(word, key):
     """Mix words, to which the lower word of a key has been added, with its upper one: two numbers, in two halves.
 
     The shifts and factors are those of lowbias32, the permutation of two multiplications whose output bits depend most
@@ -113,7 +113,7 @@ def _hashed(word, key):
 
 
 @traced
-def drawn(spec, operands, i, x):
+def random_numbers_of(spec, operands, i, x):
     """Load the numbers of the lanes of x, the elements from i on; None where rounding needs none."""
     if not spec.rule.draws:
         return None

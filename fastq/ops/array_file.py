@@ -20,7 +20,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, check_stored_codes
 from fastq.ops import file_parts
 from fastq.ops.file_parts import convention_entry, convention_of, qtype_entry, qtype_of, read_array, with_tuples
-from fastq.requests.parameters import checked_qparams, rules_of
+from fastq.requests.parameters import check_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_array, as_shape, is_lazy, native, shown, without_duplicates
@@ -59,7 +59,7 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
         _check(content.qparams, content.codes, content.shape)
     else:
         rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
-    stored = {name: _stored(as_array(array, name)) for name, array in arrays.items() if array is not None}
+    stored = {name: _little_endian(as_array(array, name)) for name, array in arrays.items() if array is not None}
     stored = dict(sorted(stored.items(), key=lambda item: -item[1][1].itemsize))  # so that all are aligned
     with atomic.replacing(path) as file:
         tensors = {name: (dtype, array.shape, array.nbytes) for name, (dtype, array) in stored.items()}
@@ -84,7 +84,7 @@ def _meaning(params: QParams) -> dict[str, Any]:
     }
 
 
-def _stored(array: Array) -> tuple[str, Array]:
+def _little_endian(array: Array) -> tuple[str, Array]:
     """Return the name of a dtype and elements in C order and little endian; other dtypes of one byte as their bits.
 
     Zero points of the small integers of ml_dtypes become those of a byte, which a file can name.
@@ -103,7 +103,7 @@ def _stored(array: Array) -> tuple[str, Array]:
 
 def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
     """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
-    with file_parts.opened(path, kind.__name__) as file:
+    with file_parts.open_to_read(path, kind.__name__) as file:
         return _read(file, kind)
 
 
@@ -192,14 +192,22 @@ def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> 
     zero_point = arrays["zero_point"]
     if qtype.element and qtype.packed and not zero_point.any():
         zero_point = np.zeros(zero_point.shape, qtype.storage)
-    where = with_tuples(axis), block_size, symmetric, convention
-    own = None if computed is None else np.dtype(computed)
-    return QParams(arrays["scale"], zero_point, qtype, *where, arrays.get("tensor_scale"), own)
+    return QParams(
+        arrays["scale"],
+        zero_point,
+        qtype,
+        axis=with_tuples(axis),
+        block_size=block_size,
+        symmetric=symmetric,
+        convention=convention,
+        tensor_scale=arrays.get("tensor_scale"),
+        computed=None if computed is None else np.dtype(computed),
+    )
 
 
 def _check(params: QParams, codes: Array, shape: tuple[int, ...]) -> None:
     """Raise TypeError or ValueError unless codes and parameters belong to an array of the shape."""
-    checked_qparams(params, shape, params.compute_dtype)
+    check_qparams(params, shape, params.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
     qtype = params.dtype
     if qtype.container and codes.size and not qtype.qmin <= codes.min() <= codes.max() <= qtype.qmax:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, Checks, LaunchPlan, X, bind, plan_launch
+from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, plan_launch
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.bitrounding import dropped_bits, of_width
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.args import BitPairOperands, BitRoundOperands
+from fastq.kernels.pointers import BitPairOperands, BitRoundOperands
 from fastq.ops.minmax import MINMAX
+from fastq.plan import policy, slots
 from fastq.plan.arrange import arrange
 from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile
 from fastq.plan.launch import BoundLaunch, Execute
 from fastq.plan.memory import is_plain_out
 from fastq.plan.operation import BoundCall, Operation
@@ -135,21 +135,21 @@ def bit_information(x: ArrayLike, *, axis: int = -1) -> BitInformation:
 # --- plan ---
 
 
-def _resolve_bitround(call: Call, x: Array, out: Any) -> BoundCall:
+def _resolve_bitround(arguments: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.bitround`."""
-    asked = bitrounding.bitround(x.dtype, call.options)
-    if asked.max_error is not None:
-        return functools.partial(_within, asked, call.options.convention)
-    result = result_of(x.shape, asked.dtype, out, like=x)
+    request = bitrounding.bitround(x.dtype, arguments.options)
+    if request.max_error is not None:
+        return functools.partial(_within, request, arguments.options.convention)
+    result = result_of(x.shape, request.dtype, out, like=x)
     new = result.new
     if not x.size:
         return lambda x, out, *_: new() if out is None else out
-    launch = _launch_of(asked, x, None if out is None else np.asarray(out), result.nbytes)
+    launch = _launch_of(request, x, None if out is None else np.asarray(out), result.nbytes)
     run = launch.launch
     settle = launch.settle
-    in_place = _in_place(asked, x, out)
+    in_place = _in_place(request, x, out)
 
-    def rounded(x: Array, out: Any, *_: object) -> Array:
+    def round_floats(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
         if result is x and in_place is not None:
             in_place(x, x)
@@ -157,7 +157,7 @@ def _resolve_bitround(call: Call, x: Array, out: Any) -> BoundCall:
             settle(status, x, result)
         return result
 
-    return rounded
+    return round_floats
 
 
 BITROUND = Operation(
@@ -170,22 +170,22 @@ BITROUND = Operation(
 )
 
 
-def _in_place(asked: BitRounding, x: Array, out: Any) -> Execute | None:
+def _in_place(request: BitRounding, x: Array, out: Any) -> Execute | None:
     """Return what rounds an array that is its own output, None where elements may be rounded twice.
 
     Tiles may overlap, and a number that digits round up to a power of ten keeps another number of bits.
     """
     alike = out is not None and out.strides == x.strides and out.dtype == x.dtype
-    return _execute(asked, x, x, streams=False) if alike and (asked.digits is None or is_plain_out(x)) else None
+    return _execute(request, x, x, streams=False) if alike and (request.digits is None or is_plain_out(x)) else None
 
 
-def _launch_of(asked: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
+def _launch_of(request: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
     """Return what launches the plan for arrays like these; the driver refuses a result that shares memory with x."""
-    plan = _plan(asked, x, out)
-    launch = _with_table(asked, bind(plan, Checks.of(x, out, nbytes)))
-    execute_for = functools.partial(_execute, asked)
+    plan = _plan(request, x, out)
+    launch = _with_table(request, bind(plan, Checks.of(x, out, nbytes)))
+    execute_for = functools.partial(_execute, request)
     return BoundLaunch(
-        _refuse_nothing, _with_table(asked, bind(plan)), launch, execute_for=execute_for, strides=x.strides
+        _refuse_nothing, _with_table(request, bind(plan)), launch, execute_for=execute_for, strides=x.strides
     )
 
 
@@ -193,40 +193,39 @@ def _refuse_nothing(*_: object) -> None:
     """Accept any status: rounding reports nothing."""
 
 
-def _execute(asked: BitRounding, x: Array, out: Array | None, streams: bool = True) -> Execute:
-    return _with_table(asked, bind(_plan(asked, x, out, streams)))
+def _execute(request: BitRounding, x: Array, out: Array | None, streams: bool = True) -> Execute:
+    return _with_table(request, bind(_plan(request, x, out, streams)))
 
 
-def _with_table(asked: BitRounding, launch: Execute) -> Execute:
+def _with_table(request: BitRounding, launch: Execute) -> Execute:
     """Return a launch that has the table of binades, if there is one."""
-    if asked.digits is None:
+    if request.digits is None:
         return launch
-    table = dropped_bits(asked.bits, asked.digits)
+    table = dropped_bits(request.bits, request.digits)
     return lambda x, out: launch(x, out, table)
 
 
-def _plan(asked: BitRounding, x: Array, out: Array | None, streams: bool = True) -> LaunchPlan:
+def _plan(request: BitRounding, x: Array, out: Array | None, streams: bool = True) -> LaunchPlan:
     """Plan to round arrays like these, in place or in tiles."""
-    view = arrange(x, out, ARRAY, asked.dtype)
-    bits = np.dtype(f"i{asked.dtype.itemsize}")
+    view = arrange(x, out, ARRAY, request.dtype)
+    bits = np.dtype(f"i{request.dtype.itemsize}")
     size = math.prod(view.shape)
-    kept = asked.keepbits
-    dropped = 0 if kept is None else of_width(asked.bits)[0] - kept
-    arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=asked.rounding))
-    op = "granular_bitround" if kept is None else "bitround"
+    keepbits = request.keepbits
+    dropped = 0 if keepbits is None else of_width(request.bits)[0] - keepbits
+    arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=request.rounding))
+    op = "granular_bitround" if keepbits is None else "bitround"
     kinds = BitRoundOperands(bits, bits, bits)
     kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
-    args = kernel_args(view.layout, size=dropped, streaming=streaming)
-    operands = (X, OUT, SCALE, NONE, NONE)
-    threads = threadpool.threads_for(size)
-    plan = plan_launch(kernel, operands, args, size, threads, chunk_multiple=WHOLE_BYTES)
-    return tiled(plan, view, (bits, bits))
+    args = kernel_args(view.layout, dropped=dropped, streaming=streaming)
+    threads = policy.threads_for(size)
+    plan = plan_launch(kernel, slots.BITROUND, args, size, threads, chunk_multiple=WHOLE_BYTES)
+    return tile(plan, view, (bits, bits))
 
 
-def _within(asked: BitRounding, convention: str, x: Array, out: Any, *_: object) -> Any:
+def _within(request: BitRounding, convention: str, x: Array, out: Any, *_: object) -> Any:
     """Round to the fewest bits that keep the elements of x within the bound."""
-    options = asked.keepbits_within(largest(x)), None, None, convention
+    options = request.keepbits_within(largest(x)), None, None, convention
     return call(BITROUND, x, out, options=options, types=(int, type(None), type(None)))
 
 
@@ -237,27 +236,28 @@ def largest(x: Array) -> float:
         return 0.0
     options = None, 0, "zero"
     lo, hi = map(float, call(MINMAX, x, options=options, types=(type(None), int)))
-    found = max(-lo, hi)
-    if math.isinf(found):
+    magnitude = max(-lo, hi)
+    if math.isinf(magnitude):
         with np.errstate(invalid="ignore"):
-            found = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
-    return found
+            magnitude = float(np.max(np.abs(x), where=np.isfinite(x), initial=0.0))
+    return magnitude
 
 
 # --- information ------------------------------------------------------------------------------------------------------
 
 
-def _resolve_bit_information(call: Call, x: Array) -> BoundCall:
+def _resolve_bit_information(arguments: Call, x: Array) -> BoundCall:
     """Resolve `fastq.bit_information`."""
-    axis = bitrounding.bit_information(x.dtype, x.ndim, call.options)
+    axis = bitrounding.bit_information(x.dtype, x.ndim, arguments.options)
     dtype = native(x.dtype)
     pairs = neighbours(x, axis)
     if not pairs[0].size:
         return lambda *_: of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
-    launch, slots, size = *_plan_pairs(dtype, *pairs), pairs[0].size
+    launch, partials = _plan_pairs(dtype, *pairs)
+    size = pairs[0].size
 
     def count(x: Array, *_: object) -> BitInformation:
-        counts = np.zeros((slots, _size(dtype)), np.int64)
+        counts = np.zeros((partials, _size(dtype)), np.int64)
         launch(*neighbours(x, axis), None, None, counts)
         return of_counts(dtype, size, counts.sum(axis=0))
 
@@ -289,8 +289,8 @@ def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execu
     view = arrange(x, following, ARRAY, given=True, reads=True)
     bits = np.dtype(f"i{dtype.itemsize}")
     size = math.prod(view.shape)
-    threads = threadpool.threads_for(size)
+    threads = policy.threads_for(size)
     kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
-    args = kernel_args(view.layout, size=_size(dtype), partial_stride=int(threads > 1))
-    plan = plan_launch(kernel, (X, OUT, SUMS, NONE, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
-    return bind(tiled(plan, view, (bits, bits), writes=False)), threads
+    args = kernel_args(view.layout, counts=_size(dtype), partial_stride=int(threads > 1))
+    plan = plan_launch(kernel, slots.BIT_PAIRS, args, size, threads, chunk_multiple=WHOLE_BYTES)
+    return bind(tile(plan, view, (bits, bits), writes=False)), threads

@@ -88,7 +88,7 @@ class Calibrator:
         self._bins = default if bins is None else as_int(bins, "bins")
         if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
             raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
-        self._seen: Histogram | None = None
+        self._histogram: Histogram | None = None
         self._compute = np.dtype(np.float32)
 
     dtype = Forwarded[QType]("_scheme.dtype", "The code format.")
@@ -103,37 +103,37 @@ class Calibrator:
     @property
     def count(self) -> NDArray[np.int64]:
         """The number of elements seen, for each channel."""
-        return np.asarray(self._known.counts.sum(axis=-1))
+        return np.asarray(self._data.counts.sum(axis=-1))
 
     @property
     def minimum(self) -> Array:
         """The smallest element seen, for each channel, in the compute type."""
-        return self._rounded(self._known.lo)
+        return self._in_compute_type(self._data.lo)
 
     @property
     def maximum(self) -> Array:
         """The largest element seen, for each channel, in the compute type."""
-        return self._rounded(self._known.hi)
+        return self._in_compute_type(self._data.hi)
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """The number of elements in each bin: shape ``(*channels, 2 * bins)``."""
-        return self._known.counts.copy()
+        return self._data.counts.copy()
 
     @property
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
-        exponents = histogram.exponents(self._known)
+        exponents = histogram.exponents(self._data)
         return np.asarray(histogram.edges_of(self._bins, exponents[..., None]))
 
-    def _rounded(self, ends: Array) -> Array:
-        return np.asarray(histogram_ranges.rounded(ends, self._compute))
+    def _in_compute_type(self, ends: Array) -> Array:
+        return np.asarray(histogram_ranges.in_compute_type(ends, self._compute))
 
     @property
-    def _known(self) -> Histogram:
-        if self._seen is None:
+    def _data(self) -> Histogram:
+        if self._histogram is None:
             raise ValueError("this Calibrator has no data yet: call update")
-        return self._seen
+        return self._histogram
 
     def update(self, x: ArrayLike) -> None:
         """Add the elements of an array.
@@ -152,14 +152,15 @@ class Calibrator:
         x = as_array(x, "x")
         axis = self.axis
         nan = "zero" if self._nan == "keep" else self._nan
-        seen = call(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
-        self._add(seen, compute_dtype(x.dtype), "x")
+        new_histogram = call(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
+        self._add(new_histogram, compute_dtype(x.dtype), "x")
 
-    def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
-        known = self._seen or histogram.empty(seen.lo.shape, self._bins)
-        if seen.lo.shape != known.lo.shape:
-            raise ValueError(f"{name} has channels of shape {seen.lo.shape}, earlier arrays {known.lo.shape}")
-        self._seen, self._compute = histogram.merged(known, seen), max(self._compute, compute)
+    def _add(self, new_histogram: Histogram, compute: np.dtype[Any], name: str) -> None:
+        known = self._histogram or histogram.empty(new_histogram.lo.shape, self._bins)
+        if new_histogram.lo.shape != known.lo.shape:
+            raise ValueError(f"{name} has channels of shape {new_histogram.lo.shape}, earlier arrays {known.lo.shape}")
+        self._histogram = histogram.merge(known, new_histogram)
+        self._compute = max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
         """Add the data of another calibrator; ``a | b`` returns a new calibrator with the data of both.
@@ -180,17 +181,17 @@ class Calibrator:
             ours, theirs = self._rule(name), other._rule(name)
             if not equal(ours, theirs):
                 raise ValueError(f"other has {name}={shown(theirs)}, this Calibrator has {shown(ours)}")
-        if other._seen is None:
+        if other._histogram is None:
             return
-        alike = self._seen is not None and self._seen.lo.shape == other._seen.lo.shape
+        alike = self._histogram is not None and self._histogram.lo.shape == other._histogram.lo.shape
         if alike and (self.count + other.count >= calibrator_file.MOST_ELEMENTS).any():
             raise ValueError(f"other has {other.count.max()} elements, and a Calibrator counts less than 2**62")
-        self._add(other._seen, other._compute, "other")
+        self._add(other._histogram, other._compute, "other")
 
     def _rule(self, name: str) -> Any:
         """Return an argument by its name; for a convention, its row."""
-        given = getattr(self, name)
-        return as_convention(given) if name == "convention" else given
+        argument = getattr(self, name)
+        return as_convention(argument) if name == "convention" else argument
 
     def __or__(self, other: Calibrator) -> Calibrator:
         if not is_a(other, Calibrator):
@@ -248,12 +249,12 @@ class Calibrator:
     @property
     def _complete(self) -> Histogram:
         """The data; every channel must have elements."""
-        seen = self._known
-        if len(none := np.argwhere(seen.lo > seen.hi)):
+        data = self._data
+        if len(none := np.argwhere(data.lo > data.hi)):
             first = f"the first of which is [{', '.join(map(str, none[0]))}]"
-            of = f" of {len(none)} of {seen.lo.size} channels, {first}" if seen.lo.ndim else ""
+            of = f" of {len(none)} of {data.lo.size} channels, {first}" if data.lo.ndim else ""
             raise ValueError(f"this Calibrator has no elements yet{of}: call update")
-        return seen
+        return data
 
     def importance(self) -> Array:
         """Return the mean of the squares of the elements, for each channel: the importance of columns of weights.
@@ -324,7 +325,7 @@ class Calibrator:
             If path is not as described or can't be written, or a file can't store the format or convention.
         """
         arguments = {name: getattr(self, name) for name in _ARGUMENTS}
-        content = calibrator_file.Content(arguments, self._seen, self._compute.name)
+        content = calibrator_file.Content(arguments, self._histogram, self._compute.name)
         calibrator_file.write(as_path_to_write(path, ".calibrator"), content)
 
     @classmethod
@@ -347,18 +348,19 @@ class Calibrator:
             If path is not as described, can't be read, or is not a calibrator file.
         """
         path = as_path(path)
-        arguments, seen, compute = calibrator_file.read(path)
+        arguments, data, compute = calibrator_file.read(path)
         try:
             calibrator = cls(**arguments)
         except Exception as error:
             raise ValueError(f"path is not a file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
-        calibrator._seen, calibrator._compute = seen, np.dtype(compute)
+        calibrator._histogram = data
+        calibrator._compute = np.dtype(compute)
         return calibrator
 
     def __repr__(self) -> str:
-        where = "" if self.axis is None else f", axis={self.axis}"
-        count = 0 if self._seen is None else int(self._seen.counts.sum())
-        return f"Calibrator({self.dtype}{where}, bins={self.bins}): {count} elements"
+        axis_text = "" if self.axis is None else f", axis={self.axis}"
+        count = 0 if self._histogram is None else int(self._histogram.counts.sum())
+        return f"Calibrator({self.dtype}{axis_text}, bins={self.bins}): {count} elements"
 
 
 def side_by_side(grid: Any, axes: int) -> Calibrator:
@@ -367,9 +369,9 @@ def side_by_side(grid: Any, axes: int) -> Calibrator:
     for _ in range(axes):
         first = first[0]
     both: Calibrator = copy.copy(first)
-    moved = _of_all(grid, lambda one: np.moveaxis(one._known.counts, -1, 0))
-    lo, hi = _of_all(grid, lambda one: one._known.lo), _of_all(grid, lambda one: one._known.hi)
-    both._seen = Histogram(lo, hi, np.moveaxis(moved, 0, -1))
+    moved = _of_all(grid, lambda one: np.moveaxis(one._data.counts, -1, 0))
+    lo, hi = _of_all(grid, lambda one: one._data.lo), _of_all(grid, lambda one: one._data.hi)
+    both._histogram = Histogram(lo, hi, np.moveaxis(moved, 0, -1))
     return both
 
 

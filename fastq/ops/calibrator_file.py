@@ -38,14 +38,14 @@ class Content(NamedTuple):
 def write(path: Path, content: Content) -> None:
     """Write a file that appears whole or not at all."""
     arguments = dict(content.arguments)
-    seen = content.seen
+    data = content.seen
     qtype = arguments.pop("dtype")
     arguments["convention"] = convention_entry(arguments["convention"])
-    shape = None if seen is None else list(seen.lo.shape)
+    shape = None if data is None else list(data.lo.shape)
     header = {"format": FORMAT, **qtype_entry(qtype), **arguments, "compute": content.compute, "shape": shape}
     with atomic.replacing(path) as file:
         file.write(json.dumps(header).encode() + b"\n")
-        for numbers, dtype in zip(seen or (), (_DOUBLES, _DOUBLES, _INTEGERS), strict=False):
+        for numbers, dtype in zip(data or (), (_DOUBLES, _DOUBLES, _INTEGERS), strict=False):
             file.write(np.ascontiguousarray(numbers, dtype).data)
 
 
@@ -54,7 +54,7 @@ def write(path: Path, content: Content) -> None:
 
 def read(path: Path) -> Content:
     """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
-    with file_parts.opened(path, "Calibrator") as file:
+    with file_parts.open_to_read(path, "Calibrator") as file:
         return _read(file)
 
 
@@ -78,14 +78,14 @@ def _read(file: BinaryIO) -> Content:
     shape = as_shape(shape)
     if len(shape) != (len(axis) if isinstance(axis, tuple) else axis is not None):
         raise ValueError(f"channels of shape {shape} don't fit the axis {shown(axis)}")
-    seen = _checked(_seen(file, shape, as_int(arguments["bins"], "bins"), rest))
-    for ends in (seen.lo, seen.hi) if compute == "float32" else ():
+    data = _check_histograms(_read_histograms(file, shape, as_int(arguments["bins"], "bins"), rest))
+    for ends in (data.lo, data.hi) if compute == "float32" else ():
         if not np.array_equal(ends, ends.astype(np.float32).astype(np.float64)):
             raise ValueError("minima and maxima are not float32")
-    return Content(arguments, seen, compute)
+    return Content(arguments, data, compute)
 
 
-def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
+def _read_histograms(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
     parts = math.prod(shape)
     if len(shape) > MOST_AXES or rest != 8 * parts * (2 + 2 * bins):
         raise ValueError(f"{rest} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side")
@@ -93,24 +93,24 @@ def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histo
     return Histogram(lo, hi, read_array(file, (*shape, 2 * bins), _INTEGERS))
 
 
-def _checked(seen: Histogram) -> Histogram:
+def _check_histograms(data: Histogram) -> Histogram:
     """Return histograms if they are possible: the bins of minimum and maximum have elements, those beyond none."""
-    counts = seen.counts
-    bins = seen.counts.shape[-1] // 2
+    counts = data.counts
+    bins = data.counts.shape[-1] // 2
     total = counts.sum(axis=-1, dtype=np.float64)
     if (counts < 0).any() or (total >= MOST_ELEMENTS).any():
         raise ValueError("counts are negative or too large")
-    there = total > 0
-    finite = np.isfinite(seen.lo) & np.isfinite(seen.hi) & (seen.lo <= seen.hi)
-    none = (seen.lo == np.inf) & (seen.hi == -np.inf)
-    if not np.where(there, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
+    has_elements = total > 0
+    finite = np.isfinite(data.lo) & np.isfinite(data.hi) & (data.lo <= data.hi)
+    none = (data.lo == np.inf) & (data.hi == -np.inf)
+    if not np.where(has_elements, finite, none).all() or np.signbit(data.lo[data.lo == 0]).any():
         raise ValueError("minima and maxima don't fit the counts")
-    widths = exponents(seen)
-    occupied = counts[there] > 0
+    widths = exponents(data)
+    occupied = counts[has_elements] > 0
     ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
-    for end, extreme in zip(ends, (seen.lo[there], seen.hi[there]), strict=True):
-        bin_of = np.floor(np.ldexp(extreme, -widths[there]))
+    for end, extreme in zip(ends, (data.lo[has_elements], data.hi[has_elements]), strict=True):
+        bin_of = np.floor(np.ldexp(extreme, -widths[has_elements]))
         bin_of = np.where(extreme < 0, np.minimum(bin_of, -1), bin_of)
         if not np.array_equal(bin_of + bins, end):
             raise ValueError("minima and maxima don't lie in the outermost bins")
-    return seen
+    return data

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import VALUES, LaunchPlan, bind, plan_launch, run
+from fastq.engine.runtime.driver import LaunchPlan, bind, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
-from fastq.kernels.args import CastOperands, UnpackOperands
+from fastq.kernels.pointers import CastOperands, UnpackOperands
+from fastq.plan import policy
 from fastq.plan.cache import Call
 from fastq.plan.copies import copy_from
 from fastq.plan.kernel_call import cast_address, kernel_args, unpack_address
@@ -20,6 +21,7 @@ from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import store_mode
 from fastq.plan.result import result_of
+from fastq.plan.slots import CONVERT
 from fastq.requests.options import UnpackOptions
 from fastq.requests.unpacking import unpack
 from fastq.system.arguments import native
@@ -58,19 +60,19 @@ def cast_floats(
     info = np.iinfo(dtype)
     scaled = (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)
-    spec = rounding, wraps, "raise" if fill is None else "keep", scaled
-    kernel = cast_address(CastOperands(src, dtype, compute, compute), *spec)
-    args = kernel_args(NO_LAYOUT, (least, most), size=fill or 0)
-    return result, _launched(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
+    nan = "raise" if fill is None else "keep"
+    kernel = cast_address(CastOperands(src, dtype, compute, compute), rounding, wraps, nan, scaled)
+    args = kernel_args(NO_LAYOUT, (least, most), nan_code=fill or 0)
+    return result, _launch(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
 
 
-def _resolve_unpack_array(call: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
+def _resolve_unpack_array(arguments: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
     """Resolve `fastq.xarray.unpack_array`."""
     if native(codes.dtype) not in TARGETS:
         raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
-    asked = unpack(codes.dtype, call.options, scale_factor, add_offset)
-    unpacked = _unpacker(codes, *asked)
-    ready = asked.ready
+    request = unpack(codes.dtype, arguments.options, scale_factor, add_offset)
+    unpacked = _bind_unpack(codes, *request)
+    ready = request.ready
     return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
 
 
@@ -90,10 +92,10 @@ def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array,
     The product and the sum are each rounded to the dtype of scale and offset, arrays of one number, which is float32 or
     float64. `gaps` are numbers of the dtype of x.
     """
-    return _unpacker(x, dtype, scale.dtype, gaps)(x, scale, offset)
+    return _bind_unpack(x, dtype, scale.dtype, gaps)(x, scale, offset)
 
 
-def _unpacker(
+def _bind_unpack(
     x: Array, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
 ) -> Callable[[Array, Array, Array], Array]:
     """Return what unpacks arrays of the dtype, shape and strides of x, given scale and offset."""
@@ -104,7 +106,7 @@ def _unpacker(
     first, second = (*gaps, *gaps, 0, 0)[:2]
     kernel = unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
-    args = kernel_args(NO_LAYOUT, size=first, partials=second, streaming=streaming)
+    args = kernel_args(NO_LAYOUT, first_gap=first, second_gap=second, streaming=streaming)
     launch = bind(_plan(kernel, args, x.size))
     gather = copy_from(x)
 
@@ -118,12 +120,12 @@ def _unpacker(
     return values
 
 
-def _launched(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:
+def _launch(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:
     """Launch a kernel on arrays of any memory; return the status."""
     gather = copy_from(x)
     return run(_plan(kernel, args, x.size), x if gather is None else gather(x), result, *units)
 
 
 def _plan(kernel: int, args: Array, size: int) -> LaunchPlan:
-    threads = threadpool.threads_for(size)
-    return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES)
+    threads = policy.threads_for(size)
+    return plan_launch(kernel, CONVERT, args, size, threads, chunk_multiple=WHOLE_BYTES)

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastq.engine.runtime import driver, threadpool
+from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.args import IN_SQUARES, SUM_LANES, TOTALS, ErrorOperands
-from fastq.plan import adapters
+from fastq.kernels.args import IN_SQUARES
+from fastq.kernels.pointers import ErrorOperands
+from fastq.kernels.sizes import SUM_LANES, TOTALS
+from fastq.plan import adapters, policy, slots
 from fastq.plan.arrange import View
-from fastq.plan.by_parameters import given_by
+from fastq.plan.by_parameters import numbers_of
 from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, tile
 from fastq.plan.launch import BoundLaunch, Launcher, in_bits, launcher
 from fastq.plan.memory import order_without_gaps
 from fastq.plan.nan_and_infinity import refuse_nan_in_compare
@@ -27,7 +29,7 @@ from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import loop_of
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests.options import CompareOptions, NoOptions
-from fastq.requests.parameters import Parameters, planned_qparams, rules_of
+from fastq.requests.parameters import Parameters, qparams_for_plan, rules_of
 from fastq.requests.quantization import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
@@ -92,44 +94,45 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
     accumulator = np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_address(loop.function, ErrorOperands(*kinds[:4], accumulator), "compare", spec.arithmetic)
-    operands = (driver.X, driver.OUT, driver.SCALE, driver.ZERO, driver.SUMS)
     size = math.prod(view.shape)
-    args = kernel_args(layout, spec.code_range, repeat=loop.repeat)
-    threads = threadpool.threads_for(size)
-    plan = driver.plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
+    args = kernel_args(layout, spec.code_range, merged=loop.merged)
+    threads = policy.threads_for(size)
+    plan = driver.plan_launch(kernel, slots.COMPARE, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
-    return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
+    return tile(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 
 
 def _launcher_of_errors(
-    spec: OpSpec, granularity: Granularity, x: Array, q: Array, given: Parameters
+    spec: OpSpec, granularity: Granularity, x: Array, q: Array, parameters: Parameters
 ) -> tuple[Launcher, tuple[int, int, int]]:
     """Return how errors are summed on x, q, parameters and sums; and the shape of sums, of each chunk its own."""
-    dtypes = x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype
-    order = order_without_gaps(given.scale)
-    way = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
-    (launch,) = way.plan.launches
-    return way, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
+    dtypes = x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype
+    order = order_without_gaps(parameters.scale)
+    launcher_of_errors = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
+    (launch,) = launcher_of_errors.plan.launches
+    return launcher_of_errors, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
 
 
-def _resolve_compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.compare` with codes, or only the totals, which those of other chunks of an array are added to."""
     check_input(x.dtype)
-    check_comparable(x.shape, call.shape)
-    compute = call.qparams.compute_dtype
-    rules = rules_of(call.qparams, compute)
-    params = planned_qparams(call.qparams, call.shape, compute, rules)
-    check_stored_codes(q, params.dtype, call.shape)
+    check_comparable(x.shape, arguments.shape)
+    compute = arguments.qparams.compute_dtype
+    rules = rules_of(arguments.qparams, compute)
+    params = qparams_for_plan(arguments.qparams, arguments.shape, compute, rules)
+    check_stored_codes(q, params.dtype, arguments.shape)
     request = of_qparams(params, x.ndim, compute, rules.convention)
-    given = given_by(params)
-    way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
+    parameters = numbers_of(params)
+    launcher_of_errors, shape = _launcher_of_errors(
+        spec_of("compare", request), request.granularity, x, q, in_bits(parameters)
+    )
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
-    launch = way.bound_to(rules, x, None, 0, given, scale, zero_point)
-    settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
-    finish = _finish_of(call)
+    launch = launcher_of_errors.bind_to_parameters(rules, x, None, 0, parameters, scale, zero_point)
+    settle = BoundLaunch(refuse_nan_in_compare, launcher_of_errors.execute, ready=ready).settle
+    finish = _finish_of(arguments)
 
     def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Any:
         sums = np.zeros(shape)
@@ -153,19 +156,19 @@ COMPARE_CODES = Operation(
 TOTALS_OF_CODES = dataclasses.replace(COMPARE_CODES, name="TOTALS_OF_CODES")
 
 
-def _resolve_compare_values(call: Call, x: Array, q: Array, *_: object) -> BoundCall:
+def _resolve_compare_values(arguments: Call, x: Array, q: Array, *_: object) -> BoundCall:
     """Resolve `fastq.compare` with an array, or only the totals."""
     compute = check_input(x.dtype)
     check_approximation(q.dtype)
     check_comparable(x.shape, q.shape)
-    given = Parameters(np.ones((), compute), np.zeros((), np.int8))
-    way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
-    launch = way.bound(driver.Checks((0, 0, 0, 0)))
-    finish = _finish_of(call)
+    parameters = Parameters(np.ones((), compute), np.zeros((), np.int8))
+    launcher_of_errors, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, parameters)
+    launch = launcher_of_errors.bind(driver.Checks((0, 0, 0, 0)))
+    finish = _finish_of(arguments)
 
     def measure(x: Array, q: Array, *_: object) -> Any:
         sums = np.zeros(shape)
-        status = launch(x, np.asarray(q), given.scale, given.zero_point, sums)
+        status = launch(x, np.asarray(q), parameters.scale, parameters.zero_point, sums)
         refuse_nan_in_compare(status, x)
         return finish(sums, x.size, False)
 
@@ -184,8 +187,8 @@ COMPARE_VALUES = Operation(
 TOTALS_OF_VALUES = dataclasses.replace(COMPARE_VALUES, name="TOTALS_OF_VALUES")
 
 
-def _finish_of(call: Call) -> Callable[[Array, int, bool], Any]:
-    return _totals if call.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
+def _finish_of(arguments: Call) -> Callable[[Array, int, bool], Any]:
+    return _totals if arguments.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
 
 
 @in_standard_mode

@@ -8,14 +8,14 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import check_stored_codes
-from fastq.plan.by_parameters import bind_call, given_by
+from fastq.plan.by_parameters import bind_call, numbers_of
 from fastq.plan.cache import Call, call
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.result import result_of
 from fastq.plan.spec import spec_of
 from fastq.requests import quantization
 from fastq.requests.options import DequantizeOptions, ValuesOptions
-from fastq.requests.parameters import planned_qparams, rules_of
+from fastq.requests.parameters import qparams_for_plan, rules_of
 from fastq.results import Axis, QuantizedArray
 from fastq.system.arguments import dtype_of, is_a, shown
 from fastq.system.dtypes import Array
@@ -114,18 +114,18 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     return result
 
 
-def _resolve_dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_dequantize_linear(arguments: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     scale_dtype = dtype_of(scale, "scale")
-    wanted = quantization.dtype_of_values(call.options.dtype, out, quantization.dtype_by_scale(scale_dtype))
-    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
+    wanted = quantization.dtype_of_values(arguments.options.dtype, out, quantization.dtype_by_scale(scale_dtype))
+    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, arguments.options)
     rules = request.rules
-    given = rules.ready(scale, zero_point)
-    request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
-    given = given.reshaped(request.granularity.parameter_shape(codes.shape))
+    parameters = rules.ready(scale, zero_point)
+    request = request.with_granularity("codes", codes.shape, parameters.scale.shape, parameters.scale.size)
+    parameters = parameters.in_shape(request.granularity.parameter_shape(codes.shape))
     spec = spec_of("dequantize", request)
     result = result_of(codes.shape, wanted, out, like=codes)
-    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, call, rules, given, result)
+    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, arguments, rules, parameters, result)
 
 
 DEQUANTIZE_LINEAR = Operation(
@@ -138,17 +138,17 @@ DEQUANTIZE_LINEAR = Operation(
 )
 
 
-def _resolve_dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_dequantize(arguments: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
-    shape = call.shape
-    compute = call.qparams.compute_dtype
-    rules = rules_of(call.qparams, compute)
-    params = planned_qparams(call.qparams, shape, compute, rules)
+    shape = arguments.shape
+    compute = arguments.qparams.compute_dtype
+    rules = rules_of(arguments.qparams, compute)
+    params = qparams_for_plan(arguments.qparams, shape, compute, rules)
     request = quantization.of_qparams(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
-    wanted = quantization.dtype_of_values(call.options.dtype, out, compute)
+    wanted = quantization.dtype_of_values(arguments.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return bind_call(spec_of("dequantize", request), request, call, rules, given_by(params), result)
+    return bind_call(spec_of("dequantize", request), request, arguments, rules, numbers_of(params), result)
 
 
 DEQUANTIZE = Operation(

@@ -40,18 +40,18 @@ def as_name(path: Any) -> Path:
 
 def as_path(path: Any) -> Path:
     """Return a path of a file that may not exist yet, but not of a folder, a pipe or a device."""
-    if (found := as_name(path)).exists() and not found.is_file():
+    if (name := as_name(path)).exists() and not name.is_file():
         raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
-    return found
+    return name
 
 
 def as_path_to_write(path: Any, usual: str) -> Path:
     """Return the path of a file to write, whose suffix must not stand for another format than the `usual` one."""
-    found = as_path(path)
-    if (suffix := found.suffix.lower()) in _OF_OTHER_FORMATS:
+    name = as_path(path)
+    if (suffix := name.suffix.lower()) in _OF_OTHER_FORMATS:
         why = f"the file that is written has another format, that of {usual}"
         raise ValueError(f"path must not end with {suffix}: {why}, not {shown(path)}")
-    return found
+    return name
 
 
 def _can_be_encoded(name: str) -> bool:
@@ -62,7 +62,7 @@ def _can_be_encoded(name: str) -> bool:
 
 
 @contextmanager
-def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
+def open_to_read(path: Path, kind: str) -> Iterator[BinaryIO]:
     """Open a file to read an object of some kind from it; errors of its reader become a ValueError of one line."""
     with path.open("rb") as file:
         try:
@@ -101,7 +101,7 @@ def with_tuples(value: Any) -> Any:
 
 def read_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the elements that follow in a file, in native byte order; raise ValueError if it ends early."""
-    found = np.empty(shape, dtype)
-    if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:  # type: ignore[attr-defined]
+    array = np.empty(shape, dtype)
+    if file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:  # type: ignore[attr-defined]
         raise ValueError("it became shorter")
-    return found.astype(native(dtype), copy=False)
+    return array.astype(native(dtype), copy=False)

@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
+from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
-from fastq.kernels.args import GGUF_GROUP, IN_TILE, KERNEL_ARGS
+from fastq.kernels.args import IN_TILE, KERNEL_ARGS
+from fastq.kernels.sizes import GGUF_GROUP
+from fastq.plan import policy, slots
 from fastq.plan.cache import Call, call
 from fastq.plan.copies import copy_from, spreading
-from fastq.plan.kernel_call import COPY, block_address
+from fastq.plan.kernel_call import block_address
 from fastq.plan.launch import BoundLaunch
 from fastq.plan.memory import is_plain, is_plain_out, memory_of
 from fastq.plan.operation import BoundCall, Operation
@@ -182,10 +183,10 @@ class _Task(NamedTuple):
         return self.dependent(data) if self.needs_rows else GGUF_GROUP
 
 
-def _resolve_gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
+def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
-    row = as_block_format(call.options.qtype, to_write=True)
-    least_error = as_least_error(call.options.range, row)
+    row = as_block_format(arguments.options.qtype, to_write=True)
+    least_error = as_least_error(arguments.options.range, row)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
@@ -203,7 +204,7 @@ def _resolve_gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> B
         least_error,
         rows_each,
     )
-    launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
+    launch = _bind_task(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
         importance = None if imatrix is None else np.ascontiguousarray(as_imatrix(imatrix, data.shape, row.group)[0])
@@ -221,14 +222,14 @@ GGUF_QUANTIZE = Operation(
 )
 
 
-def _resolve_gguf_dequantize(call: Call, data: Array, out: Any) -> BoundCall:
+def _resolve_gguf_dequantize(arguments: Call, data: Array, out: Any) -> BoundCall:
     """Resolve `fastq.gguf.dequantize`."""
-    row = as_block_format(call.options.qtype)
+    row = as_block_format(arguments.options.qtype)
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
     loop = "ggml.dequantize.dequantize_groups"
-    launch = _bound(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
+    launch = _bind_task(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
     return lambda data, out, *_: launch(data, out, None)
 
 
@@ -241,7 +242,7 @@ GGUF_DEQUANTIZE = Operation(
 )
 
 
-def _bound(
+def _bind_task(
     task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], Array]:
     """Return what does a task on arrays of the same dtype, shape and strides."""
@@ -319,14 +320,11 @@ def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
         width *= _SEARCH
     if task.weighted:
         args = np.zeros(1, KERNEL_ARGS)
-        args["length"] = data.shape[-1] // row.size
-        args["cycle"] = task.rows_each
-    threads = threadpool.threads_for(blocks * width)
-    operands = _WEIGHTED if task.weighted else COPY
+        args["row_blocks"] = data.shape[-1] // row.size
+        args["alike_rows"] = task.rows_each
+    threads = policy.threads_for(blocks * width)
+    operands = slots.WEIGHTED_BLOCKS if task.weighted else slots.COPY
     return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.together(data))
-
-
-_WEIGHTED = X, OUT, SCALE, NONE, NONE
 
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, SUMS, LaunchPlan, X, bind, plan_launch
+from fastq.engine.runtime.driver import ALL_STATUS, LaunchPlan, bind, plan_launch
 from fastq.formats.granularity import granularity
-from fastq.kernels.args import LEAST_EXPONENT, PARTIALS, HistogramOperands
+from fastq.kernels.pointers import HistogramOperands
+from fastq.kernels.sizes import LEAST_EXPONENT, PARTIALS
+from fastq.plan import policy, slots
 from fastq.plan.arrange import View
 from fastq.plan.cache import Call
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile
 from fastq.plan.layout import NEVER, Layout
 from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.nan_and_infinity import refuse_infinite_values, refuse_nan
@@ -31,15 +32,15 @@ from fastq.system.arguments import native
 Array = NDArray[Any]
 
 
-def _resolve_histogram(call: Call, x: Array) -> BoundCall:
+def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
     """Resolve the histogram of each part of an array."""
-    axis, bins, nan = call.options
+    axis, bins, nan = arguments.options
     check_input(x.dtype)
-    where = granularity(axis, 0, x.ndim)
-    shape = where.parameter_shape(x.shape)
+    channels = granularity(axis, 0, x.ndim)
+    shape = channels.parameter_shape(x.shape)
     if x.size == 0:
         return lambda *operands: empty(shape, bins)
-    order = (*where.kept, *(a for a in memory_order(x) if a not in where.kept))
+    order = (*channels.kept, *(a for a in memory_order(x) if a not in channels.kept))
     turned = x.transpose(order)
     parts = math.prod(shape)
     layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)
@@ -52,10 +53,10 @@ def _resolve_histogram(call: Call, x: Array) -> BoundCall:
         status = launch_plan(x, None, None, None, counts, lo, hi)
         refuse_nan(status, x, nan=nan)
         refuse_infinite_values(status, x)
-        counts = counts.sum(axis=2, dtype=counts.dtype) if plan.partials > 1 else counts[:, :, 0]
+        counts = counts.sum(axis=2, dtype=counts.dtype) if plan.interleaved > 1 else counts[:, :, 0]
         result = Histogram(lo[0], hi[0], counts[0])
-        for slot in range(1, plan.slots):
-            result = merged(result, Histogram(lo[slot], hi[slot], counts[slot]))
+        for k in range(1, plan.partials):
+            result = merge(result, Histogram(lo[k], hi[k], counts[k]))
         return Histogram(result.lo.reshape(shape), result.hi.reshape(shape), result.counts.reshape(*shape, -1))
 
     return launch
@@ -74,16 +75,16 @@ class HistogramReduction(NamedTuple):
     """A reduction to histograms: partial results of threads, each of them of neighbouring elements, side by side."""
 
     plan: LaunchPlan  # the launch
-    slots: int  # partial results of threads, histograms in each, partial results of one, and bins of each
-    parts: int
-    partials: int
-    width: int
+    partials: int  # number of partial results, which are those of threads
+    parts: int  # number of histograms in a partial result
+    interleaved: int  # histograms of a part, in which neighbouring elements are counted
+    width: int  # number of bins
     dtype: np.dtype[Any]  # of counts
 
     def begin(self) -> tuple[Array, Array, Array]:
         """Return counts, minima and maxima of nothing."""
-        counts = np.zeros((self.slots, self.parts, self.partials, self.width), self.dtype)
-        return counts, *identities(np.dtype(np.float64), self.slots * self.parts, (self.slots, self.parts))
+        counts = np.zeros((self.partials, self.parts, self.interleaved, self.width), self.dtype)
+        return counts, *identities(np.dtype(np.float64), self.partials * self.parts, (self.partials, self.parts))
 
 
 def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> HistogramReduction:
@@ -92,25 +93,29 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     parts = view.layout.blocks
     length = view.layout.block
     width = 2 * bins
-    threads = threadpool.threads_for(size)
+    threads = policy.threads_for(size)
     alone = enough_for_all(parts, threads)
     accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
     nbytes = parts * width * accumulator.itemsize
     tuned = tuning.current()
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
-    slots = 1 if alone else threads
-    partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
+    partials = 1 if alone else threads
+    interleaved = PARTIALS if partials * nbytes * PARTIALS <= tuned.partial_histograms else 1
     kernel = kernel_address(
         RUNS, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
     )
-    stride = parts if slots > 1 else 0
-    args = kernel_args(view.layout, (-bins, bins), size=width * partials, partials=partials, partial_stride=stride)
+    stride = parts if partials > 1 else 0
+    args = kernel_args(
+        view.layout, bins=bins, counts=width * interleaved, interleaved=interleaved, partial_stride=stride
+    )
     chunk_multiple = length if alone else 1
     plan = plan_launch(
-        kernel, (X, LO, HI, SUMS, NONE), args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
+        kernel, slots.HISTOGRAM, args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )
-    plan = tiled(plan, view, (dtype,), chunk_multiple=chunk_multiple)
-    return HistogramReduction(plan, slots, parts, partials, width, accumulator)
+    plan = tile(plan, view, (dtype,), chunk_multiple=chunk_multiple)
+    return HistogramReduction(
+        plan=plan, partials=partials, parts=parts, interleaved=interleaved, width=width, dtype=accumulator
+    )
 
 
 def empty(shape: tuple[int, ...], bins: int) -> Histogram:
@@ -135,14 +140,14 @@ def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
 
 
 @in_standard_mode
-def merged(a: Histogram, b: Histogram) -> Histogram:
+def merge(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""
     both = Histogram(np.asarray(np.minimum(a.lo, b.lo)), np.asarray(np.maximum(a.hi, b.hi)), a.counts)
     wanted = exponents(both)
-    return both._replace(counts=_merged_bins(a, wanted) + _merged_bins(b, wanted))
+    return both._replace(counts=_merge_bins(a, wanted) + _merge_bins(b, wanted))
 
 
-def _merged_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merge_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
     steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
     if not steps.any():

@@ -18,7 +18,7 @@ from fastq.ops.histogram import edges_of, exponents
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QPARAMS_OF_RANGES
 from fastq.plan.cache import call
 from fastq.requests.options import QuantizeOptions, RangeOptions
-from fastq.requests.quantization import calibrated
+from fastq.requests.quantization import by_calibrator
 from fastq.results import Axis, Histogram, QParams
 
 Array = NDArray[Any]
@@ -62,7 +62,7 @@ class Scheme(NamedTuple):
 
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
     """Validate what a calibrator is for; return it, and what becomes of NaN."""
-    request = calibrated(dtype, axis, symmetric, convention, nan)
+    request = by_calibrator(dtype, axis, symmetric, convention, nan)
     return Scheme(request.qtype, request.axis, request.symmetric, convention), request.nan
 
 
@@ -78,73 +78,80 @@ class Options(NamedTuple):
 
 
 @in_standard_mode
-def ranges(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> Ends:
+def ranges(histogram: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> Ends:
     """Return the ranges that a method takes from histograms, in the compute type."""
-    lo, hi = _METHODS[method](seen, scheme, compute, options)
-    return rounded(lo, compute), rounded(hi, compute)
+    lo, hi = _METHODS[method](histogram, scheme, compute, options)
+    return in_compute_type(lo, compute), in_compute_type(hi, compute)
 
 
 @in_standard_mode
-def rounded(ends: Array, compute: np.dtype[Any]) -> Array:
+def in_compute_type(ends: Array, compute: np.dtype[Any]) -> Array:
     """Return the ends of ranges in the compute type."""
     return ends.astype(compute)
 
 
-def _minmax(seen: Histogram, *_: object) -> Ends:
-    return seen.lo, seen.hi
+def _minmax(histogram: Histogram, *_: object) -> Ends:
+    return histogram.lo, histogram.hi
 
 
 @np.errstate(over="ignore", under="ignore")  # values may be infinite
-def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> Ends:
+def _mse(histogram: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> Ends:
     """Return the ranges, shrunk to a number of `grid` parts, with the least squared error; among equals the largest.
 
     Errors are computed for the middles of bins, in units of the largest magnitude so that no square overflows.
     """
-    middles = np.ldexp(_middles(seen), exponents(seen)[..., None]).astype(compute)
-    largest = np.maximum(np.maximum(-seen.lo, seen.hi), np.finfo(np.float64).tiny)[..., None]
-    least = np.full(seen.lo.shape, np.inf)
-    lo = seen.lo
-    hi = seen.hi
+    middles = np.ldexp(_middles(histogram), exponents(histogram)[..., None]).astype(compute)
+    largest = np.maximum(np.maximum(-histogram.lo, histogram.hi), np.finfo(np.float64).tiny)[..., None]
+    least = np.full(histogram.lo.shape, np.inf)
+    lo = histogram.lo
+    hi = histogram.hi
     for part in range(options.grid, 0, -1):
         ratio = part / options.grid
-        ends = (seen.lo * ratio).astype(compute), (seen.hi * ratio).astype(compute)
+        ends = (histogram.lo * ratio).astype(compute), (histogram.hi * ratio).astype(compute)
         values = scheme.values_of(middles, *ends)
-        error = np.where(seen.counts, (middles.astype(np.float64) - values) / largest, 0.0)
-        total = (error * error * seen.counts).sum(axis=-1)
+        error = np.where(histogram.counts, (middles.astype(np.float64) - values) / largest, 0.0)
+        total = (error * error * histogram.counts).sum(axis=-1)
         better = total < least
         least = np.where(better, total, least)
         lo, hi = np.where(better, ends[0], lo), np.where(better, ends[1], hi)
     return lo, hi
 
 
-def _middles(seen: Histogram) -> Array:
-    """Return the middles of bins in units of their width, of the outermost ones within minimum and maximum."""
-    bins, lo, hi = seen.counts.shape[-1] // 2, *(np.ldexp(end, -exponents(seen))[..., None] for end in seen[:2])
-    return np.asarray(np.clip(np.arange(-bins, bins) + 0.5, lo, hi))
+def _middles(histogram: Histogram) -> Array:
+    """Return the middle of each bin, in units of the width of a bin.
+
+    The outermost bins reach beyond the data: there the middle is at most the maximum, or at least the minimum.
+    """
+    bins = histogram.counts.shape[-1] // 2
+    middles = np.arange(-bins, bins) + 0.5
+    exponents_of_widths = exponents(histogram)
+    lo = np.ldexp(histogram.lo, -exponents_of_widths)[..., None]
+    hi = np.ldexp(histogram.hi, -exponents_of_widths)[..., None]
+    return np.asarray(np.clip(middles, lo, hi))
 
 
 @in_standard_mode
 @np.errstate(over="ignore", under="ignore")
-def mean_squares(seen: Histogram, compute: np.dtype[Any]) -> Array:
+def mean_squares(histogram: Histogram, compute: np.dtype[Any]) -> Array:
     """Return the mean of the squares of the middles of bins, each counted for its elements; a sum is rounded once."""
-    middles = _middles(seen)
-    means = np.empty(seen.lo.shape)
+    middles = _middles(histogram)
+    means = np.empty(histogram.lo.shape)
     for part in np.ndindex(means.shape):
-        there = np.flatnonzero(seen.counts[part])
-        counts = seen.counts[part][there]
-        means[part] = math.fsum(counts * np.square(middles[part][there])) / int(counts.sum())
-    return np.asarray(np.ldexp(means, 2 * exponents(seen)), compute)
+        occupied = np.flatnonzero(histogram.counts[part])
+        counts = histogram.counts[part][occupied]
+        means[part] = math.fsum(counts * np.square(middles[part][occupied])) / int(counts.sum())
+    return np.asarray(np.ldexp(means, 2 * exponents(histogram)), compute)
 
 
 def _each(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
     """Make a method of one that takes a range from a single histogram, its counts and edges; none goes beyond it."""
 
-    def ends(seen: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
-        lo = seen.lo.copy()
-        hi = seen.hi.copy()
-        widths = exponents(seen)
+    def ends(histogram: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
+        lo = histogram.lo.copy()
+        hi = histogram.hi.copy()
+        widths = exponents(histogram)
         for part in np.ndindex(lo.shape):
-            counts = seen.counts[part]
+            counts = histogram.counts[part]
             low, high = of_part(counts, edges_of(counts.size // 2, widths[part]), scheme, options)
             lo[part], hi[part] = np.clip((low, high), lo[part], hi[part])
         return lo, hi

@@ -50,15 +50,15 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     return result
 
 
-def _resolve_minmax(call: Call, x: Array) -> BoundCall:
+def _resolve_minmax(arguments: Call, x: Array) -> BoundCall:
     """Resolve `fastq.minmax`."""
-    where = ranges_of(x.dtype, x.shape, call.options)
+    parts = ranges_of(x.dtype, x.shape, arguments.options)
     dtype = native(x.dtype)
-    nan = call.options.nan
+    nan = arguments.options.nan
     if x.size == 0:
-        new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
+        new = functools.partial(np.empty, parts.parameter_shape(x.shape), dtype)
         return lambda *operands: (new(), new())
-    reduce = Extremes(x, where, nan)
+    reduce = Extremes(x, parts, nan)
     as_they_are = reduce.dtype == dtype and reduce.view.order is None
     arranged = reduce.view.from_kernel
 

@@ -43,8 +43,8 @@ class NestedScale:
             raise TypeError(f"quantized must be a QuantizedArray, not {shown(self.quantized)}")
         object.__setattr__(self, "offset", as_offset(self.offset))
         object.__setattr__(self, "shape", as_shape(self.shape))
-        if (found := self.quantized.size) != (wanted := math.prod(self.shape)):
-            raise ValueError(f"quantized has {found} scales, but shape {self.shape} needs {wanted}")
+        if (size := self.quantized.size) != (needed := math.prod(self.shape)):
+            raise ValueError(f"quantized has {size} scales, but shape {self.shape} needs {needed}")
 
     @property
     def nbytes(self) -> int:

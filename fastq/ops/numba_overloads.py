@@ -127,9 +127,7 @@ def overload_dequantize_linear(
     convert = embedded.converter_by_numbers(conversion, codes, out)
     scale_of, zero_point_of = _numbers_of(scale, zero_point)
 
-    def implementation(
-        codes, scale, zero_point=None, dtype=None, axis=None, block_size=0, out=None, convention="onnx"
-    ):
+    def implementation(codes, scale, zero_point=None, dtype=None, axis=None, block_size=0, out=None, convention="onnx"):
         return convert(codes, out, scale_of(scale), zero_point_of(zero_point))
 
     return implementation
@@ -376,7 +374,7 @@ def _with_parameters(
     dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
     is_float = _resolved(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
     codes = None if is_float else (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
-    spec = spec_of(op, request.placed(name, (), (), 1))
+    spec = spec_of(op, request.with_granularity(name, (), (), 1))
     conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))
     return _checked(conversion, x, out)
 

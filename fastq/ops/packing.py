@@ -166,16 +166,16 @@ def binarize(
 # --- plan ---
 
 
-def _resolve_pack(call: Call, codes: Array) -> BoundCall:
+def _resolve_pack(arguments: Call, codes: Array) -> BoundCall:
     """Resolve `fastq.pack`."""
-    asked = packing.pack(codes.dtype, codes.shape, call.options)
-    qtype = asked.qtype
-    code_format = _storage(asked)
+    request = packing.pack(codes.dtype, codes.shape, arguments.options)
+    qtype = request.qtype
+    code_format = _storage(request)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
-    new = result_of(asked.packed, asked.dtype, None).new
-    like = as_bits(codes).reshape(asked.shape)
+    new = result_of(request.packed, request.dtype, None).new
+    like = as_bits(codes).reshape(request.shape)
     source = code_format.in_bytes if is_small_integer else None
-    execute = packer(like, np.empty(asked.packed, asked.dtype), code_format, asked.axis, source)
+    execute = packer(like, np.empty(request.packed, request.dtype), code_format, request.axis, source)
 
     def launch(codes: Array, *_: object) -> Array:
         result = new()
@@ -195,13 +195,13 @@ PACK = Operation(
 )
 
 
-def _resolve_unpack(call: Call, packed: Array) -> BoundCall:
+def _resolve_unpack(arguments: Call, packed: Array) -> BoundCall:
     """Resolve `fastq.unpack`."""
-    asked = packing.unpack(packed.dtype, packed.shape, call.shape, call.options)
-    shape = asked.shape
-    code_format = _storage(asked)
-    new = result_of(shape, asked.qtype.storage, None).new
-    execute = unpacker(packed, np.empty(shape or (1,), code_format.unpacked_dtype), code_format, asked.axis)
+    request = packing.unpack(packed.dtype, packed.shape, arguments.shape, arguments.options)
+    shape = request.shape
+    code_format = _storage(request)
+    new = result_of(shape, request.qtype.storage, None).new
+    execute = unpacker(packed, np.empty(shape or (1,), code_format.unpacked_dtype), code_format, request.axis)
 
     def launch(packed: Array, *_: object) -> Array:
         codes = new()
@@ -220,17 +220,17 @@ UNPACK = Operation(
 )
 
 
-def _resolve_binarize(call: Call, x: Array, out: Any) -> BoundCall:
+def _resolve_binarize(arguments: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.binarize`."""
-    asked = packing.binarize(x.dtype, x.shape, call.options)
-    nan = call.options.nan
-    new = result_of(asked.packed, asked.dtype, out).new
-    like = np.empty(asked.packed, asked.dtype) if out is None else out
-    signed = asked.dtype == np.int8
-    code_format = _storage(asked)
+    request = packing.binarize(x.dtype, x.shape, arguments.options)
+    nan = arguments.options.nan
+    new = result_of(request.packed, request.dtype, out).new
+    like = np.empty(request.packed, request.dtype) if out is None else out
+    signed = request.dtype == np.int8
+    code_format = _storage(request)
 
     def execute_for(x: Array, out: Array) -> Callable[[Array, Array], int]:
-        return packer(x.reshape(asked.shape), out, code_format, asked.axis, op="binarize", nan=nan)
+        return packer(x.reshape(request.shape), out, code_format, request.axis, op="binarize", nan=nan)
 
     refuse = functools.partial(refuse_nan, nan=nan)
     execute = execute_for(x, like)
@@ -259,6 +259,6 @@ BINARIZE = Operation(
 )
 
 
-def _storage(asked: packing.Packing) -> StorageFormat:
-    qtype = asked.qtype
-    return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=asked.bitorder == "big")
+def _storage(request: packing.Packing) -> StorageFormat:
+    qtype = request.qtype
+    return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=request.bitorder == "big")

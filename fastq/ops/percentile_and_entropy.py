@@ -74,10 +74,10 @@ def _divergence(counts: NDArray[np.int64], start: int, quantized_bins: int) -> f
     q[:whole] = np.repeat((sums / np.maximum(present, 1) * (present != 0)).astype(np.int64), merged)
     if not p.any() or not q.any():
         return np.inf
-    return float(_relative_entropy(_smoothed(p), _smoothed(q)))
+    return float(_relative_entropy(_smooth(p), _smooth(q)))
 
 
-def _smoothed(counts: NDArray[np.int64]) -> NDArray[np.float32]:
+def _smooth(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     zeros = (counts == 0).astype(np.float32)
     others = (counts != 0).astype(np.float32)
     count = float(zeros.sum())
@@ -117,8 +117,8 @@ def _divergences(counts: NDArray[np.int64], quantized_bins: int) -> NDArray[np.f
     codes = mass.copy()
     codes[:, -1] += rest
     codes = np.floor(codes / np.maximum(filled, 1)) * (filled != 0)
-    there = present[stop] - present[start] + new_first + new_last
-    less_p = _EPS * (length - there) / np.maximum(there, 1)
+    nonempty = present[stop] - present[start] + new_first + new_last
+    less_p = _EPS * (length - nonempty) / np.maximum(nonempty, 1)
     coded = merged * np.count_nonzero(codes, axis=1)
     less_q = _EPS * (length - coded) / np.maximum(coded, 1)
     logs = np.log(np.where(codes > 0, codes - less_q[:, None], _EPS))
@@ -126,7 +126,7 @@ def _divergences(counts: NDArray[np.int64], quantized_bins: int) -> NDArray[np.f
     mass[:, -1] += np.where(is_whole, above, 0)
     smooth = mass - less_p[:, None] * filled + _EPS * (merged[:, None] - filled)
     cross = (smooth * logs).sum(axis=1) + (total - smooth.sum(axis=1)) * np.log(_EPS)
-    own = _own_entropy(counts, start, stop, first, last, less_p) + (length - there) * _EPS * np.log(_EPS)
+    own = _own_entropy(counts, start, stop, first, last, less_p) + (length - nonempty) * _EPS * np.log(_EPS)
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = (own - cross) / total - np.log(total) + np.log(merged * codes.sum(axis=1))
     return np.where((coded > 0) & (less_p < 1) & (less_q < 1), divergence, np.inf)
@@ -138,9 +138,9 @@ def _before(values: Array) -> Array:
 
 def _x_log_x(x: Array, less: Array) -> Array:
     """Return f(x - less), where f(x) = x log x, of counts; 0 of no elements."""
-    there = x > 0
-    rest = np.where(there, x - less, 1.0)
-    return np.where(there & (rest > 0), rest * np.log(np.where(rest > 0, rest, 1.0)), 0.0)
+    is_positive = x > 0
+    rest = np.where(is_positive, x - less, 1.0)
+    return np.where(is_positive & (rest > 0), rest * np.log(np.where(rest > 0, rest, 1.0)), 0.0)
 
 
 def _own_entropy(counts: Array, start: Array, stop: Array, first: Array, last: Array, less: Array) -> Array:
@@ -148,13 +148,13 @@ def _own_entropy(counts: Array, start: Array, stop: Array, first: Array, last: A
 
     The bins between are summed by the Taylor series of f, whose terms are sums over bins.
     """
-    there = counts > 0
-    x = np.where(there, counts, 1).astype(np.float64)
-    log = np.where(there, np.log(x), 0.0)
-    between = [_before(term)[stop - 1] - _before(term)[start + 1] for term in (x * log, (log + 1.0) * there)]
+    is_positive = counts > 0
+    x = np.where(is_positive, counts, 1).astype(np.float64)
+    log = np.where(is_positive, np.log(x), 0.0)
+    between = [_before(term)[stop - 1] - _before(term)[start + 1] for term in (x * log, (log + 1.0) * is_positive)]
     result: Array = between[0] - less * between[1]
     for power in range(2, _TERMS + 2):
-        term = _before(np.where(there, x ** (1.0 - power), 0.0))
+        term = _before(np.where(is_positive, x ** (1.0 - power), 0.0))
         result += less**power / (power * (power - 1)) * (term[stop - 1] - term[start + 1])
     for k in np.nonzero(less > _FEW_ZEROS)[0]:
         result[k] = _x_log_x(counts[start[k] + 1 : stop[k] - 1], less[k]).sum()

@@ -12,7 +12,7 @@ from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
-from fastq.plan.by_parameters import bind_call, given_by
+from fastq.plan.by_parameters import bind_call, numbers_of
 from fastq.plan.by_range import Work, bind_work, plan_parameters, with_new_parameters
 from fastq.plan.cache import Call, call
 from fastq.plan.launch import BoundLaunch, nothing
@@ -25,8 +25,8 @@ from fastq.requests import quantization
 from fastq.requests.options import LinearOptions, QuantizeOptions, RangeOptions
 from fastq.requests.parameters import (
     ParameterRules,
-    checked_qparams,
-    planned_qparams,
+    check_qparams,
+    qparams_for_plan,
     rules_of,
 )
 from fastq.requests.quantization import Request, as_qparams, by_range, check_beside_qparams, dtype_of_fakes
@@ -135,14 +135,14 @@ def quantize(
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
-    given = saturate, nan, p.key, rounding
+    options_beside = saturate, nan, p.key, rounding
     codes: QuantizedArray = call(
         QUANTIZE_WITH_QPARAMS,
         x,
         out,
         p.scale,
         p.zero_point,
-        options=given,
+        options=options_beside,
         types=(type(saturate),),
         qparams=p,
         noise=noise,
@@ -316,14 +316,14 @@ def fake_quantize(
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
-    given = saturate, nan, p.key, rounding
+    options_beside = saturate, nan, p.key, rounding
     quantization: Array = call(
         FAKE_QUANTIZE_WITH_QPARAMS,
         x,
         out,
         p.scale,
         p.zero_point,
-        options=given,
+        options=options_beside,
         types=(type(saturate),),
         qparams=p,
         noise=noise,
@@ -331,18 +331,18 @@ def fake_quantize(
     return quantization
 
 
-def _resolve_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
+def _resolve_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
+    request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
     work = Work(request, spec_of("quantize", request, by_range=True), codes_result(x, request.qtype, out))
     launch = bind_work(work, x, out, importance)
 
-    def quantized(
+    def quantize_by_range(
         x: Array, out: Any, importance: Any, b: None, qparams: None, noise: Noise | None = None
     ) -> QuantizedArray:
         return without_checks(QuantizedArray, *launch(x, out, importance, noise), x.shape)
 
-    return quantized
+    return quantize_by_range
 
 
 QUANTIZE = Operation(
@@ -355,9 +355,9 @@ QUANTIZE = Operation(
 )
 
 
-def _resolve_fake_quantize(call: Call, x: Array, out: Any, importance: Any) -> BoundCall:
+def _resolve_fake_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
+    request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
     result = result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
     work = Work(request, spec_of("fake", request, by_range=True), result)
     launch = bind_work(work, x, out, importance)
@@ -374,9 +374,9 @@ FAKE_QUANTIZE = Operation(
 )
 
 
-def _resolve_choose_qparams(call: Call, x: Array, out: None, importance: Any) -> BoundCall:
+def _resolve_choose_qparams(arguments: Call, x: Array, out: None, importance: Any) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
-    request = by_range(x.dtype, x.ndim, call.options, importance is not None)
+    request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
     work = Work(request, spec_of("quantize", request, by_range=True))
     launch = bind_work(work, x, None, importance)
     return lambda x, out, importance, *_: launch(x, None, importance)[1]
@@ -391,9 +391,9 @@ CHOOSE_QPARAMS = Operation(
 )
 
 
-def _resolve_qparams_of_ranges(call: Call, lo: Array, hi: Array) -> BoundCall:
+def _resolve_qparams_of_ranges(arguments: Call, lo: Array, hi: Array) -> BoundCall:
     """Resolve parameters of ranges that are known, each of which belongs to a part."""
-    request = by_range(lo.dtype, lo.ndim, call.options)
+    request = by_range(lo.dtype, lo.ndim, arguments.options)
     spec = spec_of("quantize", request, True)
     dtype = accumulator_of(native(lo.dtype))
     plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
@@ -420,16 +420,16 @@ QPARAMS_OF_RANGES = Operation(
 )
 
 
-def _resolve_quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_quantize_linear(arguments: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize_linear`."""
-    named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
-    request = quantization.by_numbers(x.dtype, call.options, *named)
+    dtypes_by_name = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
+    request = quantization.by_numbers(x.dtype, arguments.options, *dtypes_by_name)
     rules = request.rules
-    given = rules.ready(scale, zero_point)
-    request = request.placed("x", x.shape, given.scale.shape, given.scale.size)
-    given = given.reshaped(request.granularity.parameter_shape(x.shape))
+    parameters = rules.ready(scale, zero_point)
+    request = request.with_granularity("x", x.shape, parameters.scale.shape, parameters.scale.size)
+    parameters = parameters.in_shape(request.granularity.parameter_shape(x.shape))
     spec = spec_of("quantize", request)
-    return bind_call(spec, request, call, rules, given, codes_result(x, request.qtype, out))
+    return bind_call(spec, request, arguments, rules, parameters, codes_result(x, request.qtype, out))
 
 
 QUANTIZE_LINEAR = Operation(
@@ -442,27 +442,27 @@ QUANTIZE_LINEAR = Operation(
 )
 
 
-def _resolve_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_quantize_with_qparams(arguments: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
     compute = quantization.check_input(x.dtype)
-    rules, params, request = _values_by_qparams(call, x, compute)
+    rules, params, request = _values_by_qparams(arguments, x, compute)
     spec = spec_of("quantize", request)
     result = codes_result(x, params.dtype, out)
-    bound = bind_call(spec, request, call, rules, given_by(params), result)
+    bound = bind_call(spec, request, arguments, rules, numbers_of(params), result)
 
     @in_standard_mode
     def launch(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
     ) -> QuantizedArray:
         codes = bound(x, out, scale, zero_point, qparams, noise)
-        return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute), x.shape)
+        return without_checks(QuantizedArray, codes, check_qparams(qparams, x.shape, compute), x.shape)
 
     def launch_as_they_are(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
     ) -> QuantizedArray:
         return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams, noise), qparams, x.shape)
 
-    return launch_as_they_are if params is call.qparams else launch
+    return launch_as_they_are if params is arguments.qparams else launch
 
 
 QUANTIZE_WITH_QPARAMS = Operation(
@@ -475,12 +475,12 @@ QUANTIZE_WITH_QPARAMS = Operation(
 )
 
 
-def _resolve_fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
+def _resolve_fake_quantize_with_qparams(arguments: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
-    rules, params, request = _values_by_qparams(call, x, quantization.check_input(x.dtype))
+    rules, params, request = _values_by_qparams(arguments, x, quantization.check_input(x.dtype))
     spec = spec_of("fake", request)
     result = result_of(x.shape, quantization.dtype_of_fakes(x.dtype), out, like=x)
-    return bind_call(spec, request, call, rules, given_by(params), result)
+    return bind_call(spec, request, arguments, rules, numbers_of(params), result)
 
 
 FAKE_QUANTIZE_WITH_QPARAMS = Operation(
@@ -493,8 +493,8 @@ FAKE_QUANTIZE_WITH_QPARAMS = Operation(
 )
 
 
-def _values_by_qparams(call: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, Request]:
+def _values_by_qparams(arguments: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, Request]:
     """Return the rules for parameters, parameters that are ready for values, and the request."""
-    rules = rules_of(call.qparams, compute)
-    params = planned_qparams(call.qparams, x.shape, compute, rules)
-    return rules, params, quantization.by_qparams(x.dtype, x.ndim, params, call.options)
+    rules = rules_of(arguments.qparams, compute)
+    params = qparams_for_plan(arguments.qparams, x.shape, compute, rules)
+    return rules, params, quantization.by_qparams(x.dtype, x.ndim, params, arguments.options)

@@ -9,28 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.engine.runtime import driver, threadpool
+from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import (
-    HI,
-    LO,
-    NONE,
-    OUT,
-    SCALE,
-    ZERO,
     Checks,
     LaunchPlan,
-    X,
     bind,
     never_fits,
     plan_launch,
 )
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.formats.qtypes import QType
-from fastq.kernels.args import ChannelOperands, RequantizeOperands
+from fastq.kernels.pointers import ChannelOperands, RequantizeOperands
+from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange
 from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import kernel_args, requantize_address, tiled
+from fastq.plan.kernel_call import kernel_args, requantize_address, tile
 from fastq.plan.launch import BoundLaunch, Execute, nothing
 from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.operation import BoundCall, Operation
@@ -127,32 +121,32 @@ def requantize(
 _WORDS = np.dtype(np.int64)
 
 
-def _resolve_requantize(call: Call, acc: Array, out: Any, multiplier: Any, zero_point: Any) -> BoundCall:
+def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.requantize`."""
     factors = as_array(multiplier, "multiplier")
-    bias = call.qparams
-    asked = requests.requantize(
-        acc.dtype, acc.shape, call.options, *(each.shape for each in (factors, bias) if each is not None)
+    bias = arguments.qparams
+    request = requests.requantize(
+        acc.dtype, acc.shape, arguments.options, *(each.shape for each in (factors, bias) if each is not None)
     )
-    result = codes_result(acc, asked.qtype, out)
+    result = codes_result(acc, request.qtype, out)
     target = None if out is None else np.asarray(out)
-    ready = asked.ready(multiplier, zero_point, bias)
+    ready = request.ready(multiplier, zero_point, bias)
     kinds = ready[0].dtype, ready[1].dtype
 
     def execute_for(acc: Array, out: Array | None) -> Execute:
-        return _Launcher.of(asked, acc, out, kinds).execute
+        return _Launcher.of(request, acc, out, kinds).execute
 
     def refuse(status: int, acc: Array, out: Any, multiplier: Any, *_: Any) -> None:
-        asked.refuse(multiplier)
+        request.refuse(multiplier)
 
     launch = never_fits
     execute = nothing
     if acc.size:
-        way = _Launcher.of(asked, acc, target, kinds)
-        execute = way.execute
-        if target is out and _pass_as_they_are(asked, multiplier, zero_point, bias, ready):
-            launch = way.bound(_checks(asked, acc, target, result.nbytes, ready), factors, bias)
-    settle = BoundLaunch(refuse, execute, launch, asked.ready, execute_for, acc.strides).settle
+        launcher = _Launcher.of(request, acc, target, kinds)
+        execute = launcher.execute
+        if target is out and _pass_as_they_are(request, multiplier, zero_point, bias, ready):
+            launch = launcher.bind(_checks(request, acc, target, result.nbytes, ready), factors, bias)
+    settle = BoundLaunch(refuse, execute, launch, request.ready, execute_for, acc.strides).settle
     new = result.new
 
     def call_given(acc: Array, out: Any, multiplier: Any, zero_point: Any, bias: Array | None) -> Array:
@@ -183,25 +177,29 @@ class _Launcher(NamedTuple):
     channels: int
 
     @classmethod
-    def of(cls, asked: RequantizeRequest, acc: Array, out: Array | None, kinds: tuple[Any, Any]) -> _Launcher:
+    def of(cls, request: RequantizeRequest, acc: Array, out: Array | None, kinds: tuple[Any, Any]) -> _Launcher:
         """Choose how, by metadata alone; out is None for a result in the memory order of acc."""
-        view = arrange(acc, out, asked.where, asked.qtype.storage, given=True)
+        view = arrange(acc, out, request.granularity, request.qtype.storage, given=True)
         layout = view.layout
-        elements = (SUMS, asked.qtype.storage)
+        elements = (SUMS, request.qtype.storage)
         words = (_WORDS, _WORDS)
-        how = asked.row.arithmetic, "" if asked.bias is None else asked.bias.name, asked.row.below
-        operands = ChannelOperands(*kinds, asked.bias or SUMS, *words)
-        kernel = requantize_address("body.requantize.channels", operands, *how)
-        channels = plan_launch(kernel, (SCALE, ZERO, driver.SUMS, LO, HI), kernel_args(NO_LAYOUT), asked.channels, 1)
+        bias = "" if request.bias is None else request.bias.name
+
+        def address(loop: str, operands: Any) -> int:
+            return requantize_address(loop, operands, request.row.arithmetic, bias, request.row.below)
+
+        operands = ChannelOperands(*kinds, request.bias or SUMS, *words)
+        kernel = address("body.requantize.channels", operands)
+        channels = plan_launch(kernel, slots.CHANNELS, kernel_args(NO_LAYOUT), request.channels, 1)
         loop = loop_of(layout, "requantize", *elements)
         size = acc.size
         large = outgrows_cache(size, *elements)
         streaming = store_mode(size, *elements, layout, row=loop.row, codes=True) if large else 0
-        args = kernel_args(layout, asked.codes, streaming=streaming, outgrows_cache=large, repeat=loop.repeat)
-        kernel = requantize_address(loop.function, RequantizeOperands(*elements, *words), *how)
-        threads = threadpool.threads_for(size)
-        plan = plan_launch(kernel, (X, OUT, LO, HI, NONE), args, size, threads, chunk_multiple=WHOLE_BYTES)
-        return cls(channels.then(tiled(plan, view, elements)), view, asked.channels)
+        args = kernel_args(layout, request.codes, streaming=streaming, outgrows_cache=large, merged=loop.merged)
+        kernel = address(loop.function, RequantizeOperands(*elements, *words))
+        threads = policy.threads_for(size)
+        plan = plan_launch(kernel, slots.REQUANTIZE, args, size, threads, chunk_multiple=WHOLE_BYTES)
+        return cls(channels.then(tile(plan, view, elements)), view, request.channels)
 
     def _words(self) -> tuple[Array, Array]:
         return np.empty(self.channels, _WORDS), np.empty(self.channels, _WORDS)
@@ -212,7 +210,7 @@ class _Launcher(NamedTuple):
         biases = None if bias is None else in_order(bias)
         return driver.run(self.plan, acc, out, in_order(factors), zero_point, biases, *self._words())
 
-    def bound(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
+    def bind(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
         """Return what runs on arrays and numbers as callers give them, once they pass checks."""
         if self.view.parameter_order:
             return never_fits
@@ -238,20 +236,24 @@ def _as_it_is(numbers: Any) -> Any:
     return numbers
 
 
-def _checks(asked: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
+def _checks(request: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
     factors, zero_point, _ = ready
     return Checks.of(
-        *(acc, out, nbytes, factors.nbytes, zero_point.nbytes),
+        acc,
+        out,
+        nbytes,
+        scales=factors.nbytes,
+        zeros=zero_point.nbytes,
         scale=factors.dtype,
         zero_point=zero_point.dtype,
-        codes=(int(asked.qtype.qmin), int(asked.qtype.qmax)),
+        codes=(int(request.qtype.qmin), int(request.qtype.qmax)),
         scalars=(factors.dtype.type, zero_point.dtype.type),
         zero=True,
     )
 
 
 def _pass_as_they_are(
-    asked: RequantizeRequest, multiplier: Any, zero_point: Any, bias: Any, ready: tuple[Any, ...]
+    request: RequantizeRequest, multiplier: Any, zero_point: Any, bias: Any, ready: tuple[Any, ...]
 ) -> bool:
     """Whether the driver can read numbers as the caller gave them."""
     factors, zero, biases = ready
@@ -262,8 +264,8 @@ def _pass_as_they_are(
     )
 
 
-def _passes(given: Any, dtype: np.dtype[Any], numbers: tuple[type, ...]) -> bool:
-    if isinstance(given, np.ndarray):
-        flags = given.flags
-        return given.dtype == dtype and given.dtype.isnative and flags.c_contiguous and flags.aligned
-    return type(given) in numbers or (type(given) is dtype.type and keeps_value(dtype))
+def _passes(number: Any, dtype: np.dtype[Any], numbers: tuple[type, ...]) -> bool:
+    if isinstance(number, np.ndarray):
+        flags = number.flags
+        return number.dtype == dtype and number.dtype.isnative and flags.c_contiguous and flags.aligned
+    return type(number) in numbers or (type(number) is dtype.type and keeps_value(dtype))

@@ -33,7 +33,7 @@ from fastq.ops.packing import binarize, pack, unpack
 from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
 from fastq.ops.requantize import requantize
 from fastq.plan.cache import call
-from fastq.plan.call_modes import planned_only
+from fastq.plan.call_modes import plan_only
 from fastq.requests.options import BlockOptions
 from fastq.results import QuantizedArray
 from fastq.system import imports
@@ -58,7 +58,7 @@ def calls(text: str) -> Iterator[str]:
 
 def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
     """Plan the calls of works, which compiles their kernels; `track` may show the progress."""
-    with planned_only():
+    with plan_only():
         for make in track([make for name in names for make in _plans(WORKS[name])]):
             make()
 

@@ -39,7 +39,7 @@ def adapter_of(x: Any) -> ModuleType | None:
     for array in _registered:
         library = sys.modules.get(array.library)
         if library is not None and is_a(x, getattr(library, array.class_name, ())):
-            return _loaded(array.load)
+            return _load(array.load)
     return None
 
 
@@ -53,6 +53,6 @@ def matched(x: Any, other: Any) -> tuple[Any, Any]:
 
 
 @functools.cache
-def _loaded(load: Callable[[], ModuleType]) -> ModuleType:
+def _load(load: Callable[[], ModuleType]) -> ModuleType:
     with undisturbed():
         return load()

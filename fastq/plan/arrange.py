@@ -34,14 +34,14 @@ class View(NamedTuple):
     parameter_order: tuple[int, ...] = ()  # axes of scale and zero point in that order; empty: as they are
     packs: bool = False  # whether codes that share bytes are read or written, which are in C order
 
-    def turned(self, x: Array) -> Array:
+    def in_view_order(self, x: Array) -> Array:
         """Return an array with its axes in the order of this view."""
         return x if self.order is None else x.transpose(self.order)
 
     def is_in_order(self, x: Array) -> bool:
         """Whether the elements of an array lie in memory in the order of this view, if with gaps."""
-        seen = self.turned(x)
-        return is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
+        in_view_order = self.in_view_order(x)
+        return is_plain(in_view_order) or memory_order(in_view_order) == tuple(range(x.ndim))
 
     def of(self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, reads: bool = False) -> View:
         """Return this view of a source, and of a result of a dtype, to be made in the memory order of x without out.
@@ -50,15 +50,15 @@ class View(NamedTuple):
         """
         made = None
         if out is not None:
-            made = memory_of(self.turned(out), writes=not reads)
+            made = memory_of(self.in_view_order(out), writes=not reads)
         elif dtype is not None and not self.packs:
             made = memory_of_result(x, dtype, self.order)
-        return self._replace(memory=StridedOperands(memory_of(self.turned(x)), made))
+        return self._replace(memory=StridedOperands(memory_of(self.in_view_order(x)), made))
 
     def in_order(self, x: Array) -> Array:
         """Return an array on which kernels can work in place in this view: as it is, or a copy."""
-        seen = np.ascontiguousarray(self.turned(x))
-        return seen if self.order is None else seen.transpose(inverse(self.order))
+        in_view_order = np.ascontiguousarray(self.in_view_order(x))
+        return in_view_order if self.order is None else in_view_order.transpose(inverse(self.order))
 
     def to_kernel(self, parameters: Array) -> Array:
         """Return parameters of the caller's shape as kernels take them: C-contiguous in the order of this view.

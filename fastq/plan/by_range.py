@@ -15,22 +15,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.engine.runtime import driver, threadpool
+from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
-from fastq.kernels.args import ElementOperands, NoisyOperands, RangeOperands
+from fastq.kernels.pointers import ElementOperands, NoisyOperands, RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide, register_elements
-from fastq.plan import policy
+from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange, arrange_packed
 from fastq.plan.by_parameters import plan_elementwise
 from fastq.plan.kernel_call import (
-    PARAMETERS,
     element_types,
     kernel_address,
     kernel_args,
-    tiled_if_fits,
+    tile_if_fits,
     with_tensor,
 )
 from fastq.plan.launch import BoundLaunch, Execute, launcher, nothing
@@ -219,20 +218,20 @@ class OnePlan(NamedTuple):
 
     def _runner_for(self, source: Array, out: Array) -> Execute:
         """Return what runs on a copy of x with strides of its own."""
-        plan = self._replanned(self.view.of(source, out), source)
+        plan = self._plan_again(self.view.of(source, out), source)
         return self._run_in_order if plan is None else self._runner(plan, source)
 
     def _run_in_order(self, x: Array, out: Array, *parameters: Array) -> int:
         """Run on copies in the order of the view: rows of a copy without gaps may be too long for a tile."""
         x = self.view.in_order(x)
         target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of x
-        plan = self._replanned(self.view.of(x, target), x)
+        plan = self._plan_again(self.view.of(x, target), x)
         assert plan is not None  # this memory goes through no tiles
         status = self._runner(plan, x)(x, target, *parameters)
         out[...] = target
         return status
 
-    def _replanned(self, view: View, x: Array) -> RangedPlan | None:
+    def _plan_again(self, view: View, x: Array) -> RangedPlan | None:
         return plan_ranged(
             self.work.spec,
             view,
@@ -296,7 +295,7 @@ class InSteps(NamedTuple):
         choice = self.choice
         scheme = spec.range_scheme
         conversion = launcher(
-            spec.given.drawn if request.stochastic else spec.given,
+            spec.by_parameters.at_random if request.stochastic else spec.by_parameters,
             request.granularity,
             x,
             out,
@@ -346,9 +345,9 @@ class InSteps(NamedTuple):
 def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
     """Plan to turn `count` ranges into scale and zero point."""
     scheme = spec.range_scheme
-    loop = "many_ranges" if count >= tuning.current().batched_blocks else "ranges"
+    loop = "parameters_of_many_ranges" if count >= tuning.current().batched_blocks else "parameters_of_ranges"
     kernel = kernel_address(
-        f"traversal.columns.{loop}",
+        f"body.range_parameters.{loop}",
         RangeOperands(
             accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
         ),
@@ -356,24 +355,23 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
         spec.arithmetic,
         range_scheme=scheme.name,
     )
-    operands = driver.LO, driver.HI, driver.SCALE, driver.ZERO, driver.NONE
     args = kernel_args(NO_LAYOUT, spec.code_range)
-    return driver.plan_launch(kernel, operands, args, count, threadpool.threads_for(count))
+    return driver.plan_launch(kernel, slots.PARAMETERS_OF_RANGES, args, count, policy.threads_for(count))
 
 
 class RangedPlan(NamedTuple):
     """A launch plan that takes parameters from ranges and quantizes."""
 
     plan: driver.LaunchPlan
-    # makes the operands after zero points: if there are two passes, no sums, and minima and maxima of nothing
+    # makes the operands after zero points: if there are two passes, no noise, and minima and maxima of nothing
     begin: Callable[[], tuple[Array | None, ...]] = tuple
 
     def operands(self, view: View, noise: Noise | None) -> tuple[Array | None, ...]:
-        """Return the operands after zero points; kernels that round at random get their keys in the place of sums."""
-        begun = self.begin()
+        """Return the operands after zero points: noise if codes are rounded at random, then minima and maxima."""
+        no_noise_and_ranges = self.begin()
         if noise is None:
-            return begun
-        return words_of(noise, view.shape, view.order), *begun[1:]
+            return no_noise_and_ranges
+        return words_of(noise, view.shape, view.order), *no_noise_and_ranges[1:]
 
 
 def plan_ranged(
@@ -404,7 +402,7 @@ def plan_ranged(
     RangedPlan or None
         None if two passes are refused, or if Python has something to do between them: it marks blocks that have NaN.
     """
-    fused = _plan_fused(spec.drawn if draws else spec, view, src, dst, one_pass)
+    fused = _plan_fused(spec.at_random if draws else spec, view, src, dst, one_pass)
     if fused is not None:
         return RangedPlan(fused)
     marks_blocks = spec.nan == "keep" and spec.arithmetic.scale_format is not None
@@ -414,7 +412,7 @@ def plan_ranged(
     reduction = plan_minmax(view, spec.nan, src)
     parameters = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
     conversion = plan_elementwise(
-        spec.given.drawn if draws else spec.given,
+        spec.by_parameters.at_random if draws else spec.by_parameters,
         view,
         src,
         dst,
@@ -448,7 +446,7 @@ def _fused_loop(
     size = math.prod(view.shape)
     columns = policy.columns_together(layout, _compute_size(spec.arithmetic, kinds))
     lanes = register_elements(*kinds[:3])
-    if not policy.fits_one_pass(layout, columns, threadpool.threads_for(size)):
+    if not policy.fits_one_pass(layout, columns, policy.threads_for(size)):
         return None
     if policy.has_short_runs(layout, spec.op, lanes):
         return None
@@ -459,7 +457,7 @@ def _fused_loop(
         if view.memory != NOT_STRIDED or not policy.columns_stay_in_cache(layout, row_bytes, size, src):
             return None
         return FusedLoop(
-            "traversal.columns.block_columns",
+            "traversal.block_columns.block_columns",
             units=layout.outer * layout.blocks * -(-layout.inner // columns),
             unit_size=layout.block * min(columns, layout.inner),
         )
@@ -506,14 +504,14 @@ def _plan_fused(
     streaming = policy.store_mode(size, *kinds[:2], loop.store_layout, loop.store_unit, codes=spec.op == "quantize")
     plan = driver.plan_launch(
         kernel,
-        PARAMETERS[spec.draws],
+        slots.CONVERT_AT_RANDOM if spec.draws else slots.CONVERT,
         kernel_args(view.layout, spec.code_range, streaming=streaming),
         loop.units,
-        threadpool.threads_for(size),
+        policy.threads_for(size),
         size=loop.unit_size,
         chunk_multiple=loop.chunk_multiple,
     )
-    return tiled_if_fits(
+    return tile_if_fits(
         plan,
         view.shape,
         view.memory,
@@ -566,16 +564,16 @@ class ParameterChoice:
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
-        where = request.granularity
+        granularity = request.granularity
         scale_format = spec.arithmetic.scale_format
         self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
-        self.reduce = Extremes(x, where, request.nan)
+        self.reduce = Extremes(x, granularity, request.nan)
         self.view = self.reduce.view
         self.search = None if request.search is None else RangeSearch(x, spec, request)
         accumulator = self.reduce.dtype if self.search is None else request.coding.compute
         self.plan = plan_parameters(spec, accumulator, self.view.layout.parameters)
         marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
-        self.nan_parts = NanParts(x, where) if marks else None
+        self.nan_parts = NanParts(x, granularity) if marks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
         at_once = self.tensor_of is None and self.search is None and not marks
         self.launch = driver.bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
@@ -595,8 +593,8 @@ class ParameterChoice:
         if self.tensor_of is not None and tensor is not None:
             status = self.tensor_of(x, tensor)
             factor = float(tensor)
-        lo, hi, seen = self.reduce(x)
-        status |= seen
+        lo, hi, reported = self.reduce(x)
+        status |= reported
         if self.search is not None and not status:
             order = self.view
             low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)

@@ -99,8 +99,8 @@ def call(
     """
     if type(x) is not ndarray:
         if (adapter := adapters.adapter_of(x)) is not None:
-            asked = Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise)
-            return adapter.call(asked)
+            arguments = Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise)
+            return adapter.call(arguments)
         x = as_array(x, operation.operands[0])
     recent = plans.recent
     try:
@@ -126,7 +126,7 @@ class Call(NamedTuple):
     shape: Any
     noise: Noise | None = None
 
-    def made(self) -> Any:
+    def make(self) -> Any:
         """Make the call."""
         return call(
             self.operation,
@@ -166,13 +166,13 @@ def key_of(
         if y is None
         else (y.dtype, y.shape, flags := y.flags.num, None if flags & _C_CONTIGUOUS else y.strides)
         if type(y) is ndarray
-        else _described(y),
-        kind if (kind := type(a)) in _SCALARS else _described(a),
-        kind if (kind := type(b)) in _SCALARS else _described(b),
+        else _description_of(y),
+        kind if (kind := type(a)) in _SCALARS else _description_of(a),
+        kind if (kind := type(b)) in _SCALARS else _description_of(b),
     )
 
 
-def _described(operand: Any) -> Any:
+def _description_of(operand: Any) -> Any:
     """Return what a plan may depend on: metadata of an array, type of a scalar; of a list something without a hash."""
     if isinstance(operand, ndarray):
         return type(operand), operand.dtype, operand.shape, operand.strides, operand.flags.num
@@ -200,7 +200,7 @@ def _are_immutable(options: tuple[Any, ...]) -> bool:
     return True
 
 
-def _resolve(asked: Call) -> BoundCall:
+def _resolve(arguments: Call) -> BoundCall:
     """Return the plan of a call, which is made in the standard floating-point mode."""
-    operation = asked.operation
-    return in_standard_mode(operation.resolve)(asked, *asked.operands[: len(operation.operands)])
+    operation = arguments.operation
+    return in_standard_mode(operation.resolve)(arguments, *arguments.operands[: len(operation.operands)])

@@ -32,7 +32,7 @@ def in_own_thread(function: Callable[..., Any], *operands: Any) -> Any:
     return _call_alone()(function, *operands)
 
 
-def planned_only() -> AbstractContextManager[None]:
+def plan_only() -> AbstractContextManager[None]:
     """Make calls of this thread plan and compile without launching anything: results are not written."""
     from fastq.engine.runtime import driver
 

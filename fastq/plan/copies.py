@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.args import CopyOperands
+from fastq.kernels.pointers import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
+from fastq.plan import policy
 from fastq.plan.arrange import with_last
-from fastq.plan.kernel_call import COPY, kernel_address, kernel_args, tiled_if_fits
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile_if_fits
 from fastq.plan.layout import Layout
 from fastq.plan.memory import NOT_STRIDED, StridedOperands, memory_of
 from fastq.plan.policy import store_mode
+from fastq.plan.slots import COPY
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -92,7 +94,7 @@ def plan_repack(
     size = math.prod(shape)
     length = shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
-    threads = threadpool.threads_for(size)
+    threads = policy.threads_for(size)
     codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
@@ -102,11 +104,11 @@ def plan_repack(
     if dense:
         kernel = kernel_address("body.repack.repack_elements", kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
-        return tiled_if_fits(plan, shape, memory, kinds)
+        return tile_if_fits(plan, shape, memory, kinds)
     kernel = kernel_address("body.repack.repack", kinds, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
     bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
-    return tiled_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
+    return tile_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
 
 
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
@@ -145,13 +147,13 @@ def packer(
     order = with_last(axis, codes.ndim)
     kind = source or native(codes.dtype)
     rows = codes.transpose(order)
-    where = None if packed is None else packed.transpose(order)
+    packed_rows = None if packed is None else packed.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
     launch, by_rows = _of_rows(rows, plan)
-    execute = spreading(launch, where)
+    execute = spreading(launch, packed_rows)
     if execute is launch and not by_rows:
         return launch
     return lambda codes, packed: execute(codes.transpose(order) if by_rows else codes, packed.transpose(order))
@@ -165,7 +167,7 @@ def unpacker(
         return lambda packed, codes: None
     order = with_last(axis, codes.ndim)
     target = native(codes.dtype)
-    where = packed.transpose(order)
+    packed_rows = packed.transpose(order)
     rows = codes.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
@@ -173,13 +175,13 @@ def unpacker(
         return plan_repack(part.shape, code_format, code_format, target, memory)
 
     launch, by_rows = _of_rows(rows, plan)
-    gather = copy_from(where)
+    gather = copy_from(packed_rows)
     if gather is None and not by_rows:
         return launch
 
     def unpack_rows(packed: Array, codes: Array) -> None:
-        where = packed.transpose(order)
-        launch(where if gather is None else gather(where), codes.transpose(order) if by_rows else codes)
+        packed_rows = packed.transpose(order)
+        launch(packed_rows if gather is None else gather(packed_rows), codes.transpose(order) if by_rows else codes)
 
     return unpack_rows
 

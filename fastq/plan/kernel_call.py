@@ -10,15 +10,10 @@ from numpy.typing import NDArray
 
 from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.driver import NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X
+from fastq.engine.runtime.driver import LaunchPlan
 from fastq.engine.runtime.tiling import Operand, in_tiles
-from fastq.kernels.args import (
-    ARG_NAMES,
-    IN_TILE,
-    KERNEL_ARGS,
-    ElementOperands,
-    NoisyOperands,
-)
+from fastq.kernels.args import ARG_NAMES, IN_TILE, KERNEL_ARGS
+from fastq.kernels.pointers import ElementOperands, NoisyOperands
 from fastq.kernels.storage import ElementType, bits_of
 from fastq.plan.arrange import View
 from fastq.plan.cache import plans
@@ -27,9 +22,6 @@ from fastq.plan.memory import StridedOperands
 from fastq.plan.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 
 Array = NDArray[Any]
-COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
-# operands of kernels with parameters, by whether they round at random: the keys of random numbers replace sums
-PARAMETERS = {False: VALUES, True: (X, OUT, SCALE, ZERO, SUMS)}
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
 # depend on this number, so it is not a tuning constant
@@ -75,7 +67,7 @@ def kernel_address(
 def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float) -> Array:
     """Return the numeric arguments of a kernel, other `numbers` by their names in `KERNEL_ARGS`."""
     bounds = dict(zip(("lowest", "highest"), code_range, strict=True))
-    fields = vars(layout) | bounds | {"tensor": 1.0, "repeat": 1, "chunk": ERRORS_CHUNK} | numbers
+    fields = vars(layout) | bounds | {"tensor": 1.0, "merged": 1, "chunk": ERRORS_CHUNK} | numbers
     return np.array([tuple(map(fields.get, ARG_NAMES, _NO_NUMBERS))], KERNEL_ARGS)
 
 
@@ -97,7 +89,7 @@ def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
     return plan.with_args(tensor=tensor) if tensor else plan
 
 
-def tiled_if_fits(
+def tile_if_fits(
     plan: LaunchPlan,
     shape: tuple[int, ...],
     memory: StridedOperands,
@@ -115,8 +107,8 @@ def tiled_if_fits(
     return in_tiles(plan, shape, x._replace(copies_isnan=copies_isnan), other, args=IN_TILE, **options)
 
 
-def tiled(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options: Any) -> LaunchPlan:
+def tile(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options: Any) -> LaunchPlan:
     """Return a plan of one launch for arrays in the memory of a view, where elements alone are together."""
-    found = tiled_if_fits(plan, view.shape, view.memory, kinds, **options)
-    assert found is not None
-    return found
+    plan_in_tiles = tile_if_fits(plan, view.shape, view.memory, kinds, **options)
+    assert plan_in_tiles is not None
+    return plan_in_tiles

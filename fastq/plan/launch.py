@@ -115,7 +115,7 @@ class Launcher(NamedTuple):
     draws: bool  # whether it gets `Noise` in place of sums
     codes: CodesInBytes | None = None
 
-    def bound(self, checks: Checks, in_c_order: bool = True) -> Execute:
+    def bind(self, checks: Checks, in_c_order: bool = True) -> Execute:
         """Return what runs on x, result, scale, zero point and sums, or noise, as callers give them, where checks pass.
 
         It returns the status, or `UNFIT` if a check fails and nothing was written. Without `in_c_order` it copies
@@ -138,13 +138,13 @@ class Launcher(NamedTuple):
         execute = in_order if in_c_order and not self.view.parameter_order else launch_arranged
         return execute if self.codes is None else self.codes.through(execute)
 
-    def bound_to(
+    def bind_to_parameters(
         self,
         rules: ParameterRules,
         x: Array,
         out: Array | None,
         nbytes: int,
-        given: Parameters,
+        parameters: Parameters,
         scale: Any,
         zero_point: Any,
     ) -> Execute:
@@ -152,19 +152,25 @@ class Launcher(NamedTuple):
 
         Scale and zero point are as the caller gives them; `nbytes` are those of a result to be made.
         """
-        if given.tensor_scale or not pass_as_they_are(rules, scale, zero_point, given):
+        if parameters.tensor_scale or not pass_as_they_are(rules, scale, zero_point, parameters):
             return never_fits
-        qtype, in_kernel, (signed, zero) = rules.qtype, in_bits(given), rules.allowed
+        qtype = rules.qtype
+        in_kernel = in_bits(parameters)
+        signed, zero = rules.allowed
         checks = Checks.of(
-            *(x, out, nbytes, given.scale.nbytes, given.zero_point.nbytes),
+            x,
+            out,
+            nbytes,
+            scales=parameters.scale.nbytes,
+            zeros=parameters.zero_point.nbytes,
             scale=in_kernel.scale.dtype,
             signed=signed,
             zero_point=in_kernel.zero_point.dtype,
             codes=(qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
-            scalars=(given.scale.dtype.type, given.zero_point.dtype.type),
+            scalars=(parameters.scale.dtype.type, parameters.zero_point.dtype.type),
             zero=zero,
         )
-        return self.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
+        return self.bind(checks, parameters.scale.flags.c_contiguous and parameters.zero_point.flags.c_contiguous)
 
     def others(self, *sums: Any) -> tuple[Any, ...]:
         """Return the operands after zero points: sums as they are, or what kernels draw random numbers by."""
@@ -227,9 +233,9 @@ def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array
 # --- parameters as callers give them ----------------------------------------------------------------------------------
 
 
-def in_bits(given: Parameters) -> Parameters:
+def in_bits(parameters: Parameters) -> Parameters:
     """Return parameters as kernels can read them."""
-    return given._replace(scale=as_bits(given.scale), zero_point=as_bits(given.zero_point))
+    return parameters._replace(scale=as_bits(parameters.scale), zero_point=as_bits(parameters.zero_point))
 
 
 def as_bits(array: Array) -> Array:
@@ -257,8 +263,8 @@ def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: 
 _KEPT_ZEROS = 1 << 16  # most bytes of zero points that a plan keeps for callers who give no zero points
 
 
-def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:
-    if given is ready:
+def _passes(number: object, ready: Array, numbers: tuple[type, ...]) -> bool:
+    if number is ready:
         return ready.flags.aligned and ready.dtype.isnative
-    kind = type(given)
+    kind = type(number)
     return not ready.shape and (kind in numbers or (kind is ready.dtype.type and keeps_value(ready.dtype)))

@@ -49,9 +49,9 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
     # the products of neighbouring axes of the same kind, from the last axis on: inner, length, kept, reduced, first
     groups = [1] * 5
     at = 0
-    named = granularity.axes or ()
+    named_axes = granularity.axes or ()
     for axis in range(len(shape) - 1, -1, -1):
-        is_kept = (axis in named) != bool(block)  # blocks run along the one axis that is named
+        is_kept = (axis in named_axes) != bool(block)  # blocks run along the one axis that is named
         if shape[axis] > 1 or (block and not is_kept):  # other axes of one element belong to either kind
             at += is_kept == at % 2
             if at == len(groups):

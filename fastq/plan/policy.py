@@ -1,8 +1,7 @@
-"""Every threshold of a plan but the number of threads: which loop, in which order of axes, and how results are stored.
+"""Every threshold of a plan: how many threads, which loop, in which order of axes, and how results are stored.
 
 Each function takes a layout and sizes, looks at no array, and returns a choice. The figures behind a threshold are
-those of its decision in docs/decisions.toml, or stand next to its number in `fastq/system/tuning.py`. `threads_for` of
-`fastq/engine/runtime/threadpool.py` decides how many threads work.
+those of its decision in docs/decisions.toml, or stand next to its number in `fastq/system/tuning.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.tiling import WHOLE_BYTES
-from fastq.kernels.args import (
+from fastq.kernels.sizes import (
     AT_A_TIME,
     BATCHED_REGISTERS,
     BLOCK_SIZES,
@@ -31,6 +31,20 @@ from fastq.plan.layout import Layout
 from fastq.system import tuning
 
 # --- threads ----------------------------------------------------------------------------------------------------------
+
+PARALLEL_FROM = tuning.current().parallel_from  # elements from which on a second thread works
+
+
+def threads_for(elements: int) -> int:
+    """Return how many threads work on an array, if no other caller has them: one for each half of `PARALLEL_FROM`."""
+    if elements < PARALLEL_FROM:
+        return 1
+    return min(threadpool.get_num_threads(), 2 * elements // PARALLEL_FROM)
+
+
+def threads_to_reduce(elements: int) -> int:
+    """Return how many threads take minima and maxima, which costs less per element than a conversion."""
+    return threads_for(elements // tuning.current().reduction_cost)
 
 
 def enough_for_all(parts: int, threads: int) -> bool:
@@ -120,7 +134,7 @@ class Loop(NamedTuple):
     """A loop over a layout."""
 
     function: str  # its name below `fastq.kernels`
-    repeat: int = 1  # rows or short runs that it visits as one
+    merged: int = 1  # rows or short runs that it visits as one
     row: int = 0  # elements of such a row; 0 if it visits runs
     together: bool = True  # whether it may prepare the parameters of several runs at once
 
@@ -130,9 +144,9 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
     lanes = register_elements(*kinds)
     if layout.inner > 1:
         rows = rows_as_one(layout, op, lanes)
-        return Loop("traversal.columns.columns", repeat=rows, row=rows * layout.inner)
+        return Loop("traversal.columns.columns", merged=rows, row=rows * layout.inner)
     if has_short_runs(layout, op, lanes):
-        return Loop("traversal.short_runs.short_runs", repeat=RUNS_TOGETHER, row=RUNS_TOGETHER * layout.block)
+        return Loop("traversal.short_runs.short_runs", merged=RUNS_TOGETHER, row=RUNS_TOGETHER * layout.block)
     return Loop(RUNS, together=runs_together(layout, lanes))
 
 
@@ -235,9 +249,9 @@ def partial_results(layout: Layout, size: int, threads: int) -> int:
     return threads
 
 
-def reduces_by_columns(layout: Layout, threads: int, repeat: int) -> bool:
-    """Whether rows are so wide that threads share columns instead of rows; `repeat` rows are merged."""
-    return layout.inner > tuning.current().merged_partials // threads and repeat == 1
+def reduces_by_columns(layout: Layout, threads: int, merged: int) -> bool:
+    """Whether rows are so wide that threads share columns instead of rows; `merged` rows are visited as one."""
+    return layout.inner > tuning.current().merged_partials // threads and merged == 1
 
 
 # --- stores past the cache --------------------------------------------------------------------------------------------

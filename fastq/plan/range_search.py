@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
+from fastq.engine.runtime.driver import LaunchPlan, plan_launch, run
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
-from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
+from fastq.kernels.pointers import CandidateOperands, SearchOperands
+from fastq.kernels.sizes import MOST_ERROR
 from fastq.plan import policy
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled_if_fits, with_tensor
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile_if_fits, with_tensor
 from fastq.plan.layout import NEVER, Layout
 from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.policy import RUNS
+from fastq.plan.slots import RANGE_SEARCH
 from fastq.plan.spec import OpSpec
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.quantization import Request
@@ -52,7 +53,8 @@ class RangeSearch:
         self.order = _parts_first(x, granularity)
         self.granularity = granularity
         view = x.transpose(self.order)
-        self.compute, self.layout = compute, _layout(view.shape, granularity)
+        self.compute = compute
+        self.layout = _layout(view.shape, granularity)
         self.apart = request.searches_ends_apart
         self.scale = spec.range_scheme.scale_dtype
         self.shares = _shares(method, self.apart).astype(compute)
@@ -62,7 +64,7 @@ class RangeSearch:
         self.candidates = lanes.shape[1]
         self.table = np.pad(lanes, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
         work = view.size * self.shares.shape[1] * self.stages
-        self.threads = threadpool.threads_for(work)
+        self.threads = policy.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
         alone = self.threads == 1 or policy.enough_for_all(self.layout.parameters, self.threads)
         searched = self._plan(spec, view, method, True) if in_cache and alone else None
@@ -89,14 +91,19 @@ class RangeSearch:
             norm=method.norm,
             lanes_each=self.lanes_each,
         )
-        stride = layout.parameters * candidates
-        table = {"table": self.table.ctypes.data, "table_stride": self.table.shape[1], "weights": _ONE.ctypes.data}
-        tried = {"candidates": candidates, "stages": self.stages}
-        args = kernel_args(layout, spec.code_range, partial_stride=stride, **tried, **table)
+        args = kernel_args(
+            layout,
+            spec.code_range,
+            partial_stride=layout.parameters * candidates,
+            candidates=candidates,
+            stages=self.stages,
+            shares=self.table.ctypes.data,
+            share_stride=self.table.shape[1],
+            weights=_ONE.ctypes.data,
+        )
         unit = layout.unit if whole else 1
-        how: dict[str, Any] = {"size": candidates, "chunk_multiple": unit}
-        plan = plan_launch(kernel, (X, LO, HI, SCALE, SUMS), args, view.size, self.threads, **how)
-        return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
+        plan = plan_launch(kernel, RANGE_SEARCH, args, view.size, self.threads, size=candidates, chunk_multiple=unit)
+        return tile_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
     @in_standard_mode
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
@@ -119,9 +126,9 @@ class RangeSearch:
         moved = np.zeros(low.shape, bool)
         for stage in range(self.stages):
             errors = np.zeros((self.sums_of, *low.shape, self.candidates))
-            found = np.asarray(shares[0], self.scale, order="C") if stage else None
-            row = plan.with_args(table=self.table[stage:].ctypes.data, is_around=stage)
-            run(row, x, None, found, None, errors, low, high)
+            best_shares = np.asarray(shares[0], self.scale, order="C") if stage else None
+            row = plan.with_args(shares=self.table[stage:].ctypes.data, is_around=stage)
+            run(row, x, None, best_shares, None, errors, low, high)
             sums = errors.reshape(self.sums_of, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
             best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)
             shares = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares
@@ -136,17 +143,17 @@ class RangeSearch:
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
         whole = importance.transpose(self.order)
-        where = self.granularity
+        parts = self.granularity
         view = tuple(shape[axis] for axis in self.order)
         first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
         whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
-        if where.block_size and whole.ndim:
-            starts = np.arange(0, view[-1], where.block_size)
+        if parts.block_size and whole.ndim:
+            starts = np.arange(0, view[-1], parts.block_size)
             largest = np.maximum.reduceat(whole, starts, -1).repeat(np.diff(starts, append=view[-1]), -1)
         else:
-            kept = max(len(where.kept) - first, 0)
+            kept = max(len(parts.kept) - first, 0)
             largest = whole.max(axis=tuple(range(kept, whole.ndim)), keepdims=True, initial=0)
-        most = 2.0 ** bits_of_weights(shape, where) - 1
+        most = 2.0 ** bits_of_weights(shape, parts) - 1
         return np.rint(whole / np.where(largest > 0, largest, 1) * most).astype(np.float32, order="C").reshape(-1)
 
     def _in_parts(self, ends: Array) -> Array:
@@ -197,7 +204,8 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     length = math.prod(shape[kept:])
     block = min(granularity.block_size or length, length)
     if length % block == 0:
-        rows, length = 1, rows * length
+        length = rows * length
+        rows = 1
     blocks = -(-length // block)
     unit = block if rows == 1 else length
     return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks, unit)

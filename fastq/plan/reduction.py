@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
+from fastq.engine.runtime.driver import ALL_STATUS, LaunchPlan, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.kernels.args import MOST_ROW, MinMaxOperands, PartialOperands
+from fastq.kernels.pointers import MinMaxOperands, PartialOperands
+from fastq.kernels.sizes import MOST_ROW
 from fastq.kernels.status import HAS_NAN
-from fastq.plan import policy
+from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange
-from fastq.plan.kernel_call import kernel_address, kernel_args, tiled
+from fastq.plan.kernel_call import kernel_address, kernel_args, tile
 from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.memory import Memory, StridedOperands, without_repeats
 from fastq.system import tuning
@@ -43,8 +43,8 @@ class Extremes:
 
     def __call__(self, x: Array) -> MinMax:
         """Return minima and maxima of the parts, and the status."""
-        sums, lo, hi = self.plan.begin()
-        status = self.launch(x, None, None, None, sums, lo, hi)
+        nothing, lo, hi = self.plan.begin()
+        status = self.launch(x, None, None, None, nothing, lo, hi)
         return self.plan.end(lo), self.plan.end(hi), status
 
 
@@ -53,13 +53,13 @@ class NanParts:
 
     def __init__(self, x: Array, granularity: Granularity) -> None:
         view = arrange(x, None, granularity, reads=True)
-        view = view._replace(memory=StridedOperands(Memory(view.turned(x).strides, x.dtype)))
+        view = view._replace(memory=StridedOperands(Memory(view.in_view_order(x).strides, x.dtype)))
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""
-        sums, lo, hi = self.plan.begin()
-        run(self.plan.plan, x, None, None, None, sums, lo, hi)
+        nothing, lo, hi = self.plan.begin()
+        run(self.plan.plan, x, None, None, None, nothing, lo, hi)
         return np.asarray(self.plan.end(hi) > 0)
 
 
@@ -67,7 +67,7 @@ class NanParts:
 
 
 class PairReduction(NamedTuple):
-    """A reduction to two numbers of each part: partial results of `slots` threads, which are then merged."""
+    """A reduction to two numbers of each part: partial results of threads, which are then merged."""
 
     plan: LaunchPlan  # all launches
     dtype: np.dtype[Any]  # in which minima and maxima are held
@@ -77,7 +77,7 @@ class PairReduction(NamedTuple):
     shape: tuple[int, ...]  # parts of the array that have a minimum and a maximum
 
     def begin(self) -> tuple[None, Array, Array]:
-        """Return no sums, and minima and maxima of nothing."""
+        """Return the operands after zero points: nothing, then minima and maxima of no elements."""
         if self.identities is None:
             return None, *identities(self.dtype, self.size, self.shape)
         lo, hi = self.identities
@@ -106,10 +106,6 @@ def _ends(dtype: np.dtype[Any]) -> tuple[float, float]:
     return (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
 
 
-def _threads_to_reduce(size: int) -> int:
-    return threadpool.threads_for(size // tuning.current().reduction_cost)
-
-
 def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of minima and maxima in kernels."""
     return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
@@ -119,12 +115,14 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout = view.layout
     size = math.prod(view.shape)
-    threads = _threads_to_reduce(size)
+    threads = policy.threads_to_reduce(size)
     accumulator = accumulator_of(dtype)
     loop = policy.loop_of(layout, "minmax", dtype, accumulator)
     has_own_parts = policy.has_parts_for_all(layout, size, threads)
-    slots = policy.partial_results(layout, size, threads)
-    shares_columns = not has_own_parts and slots < threads and policy.reduces_by_columns(layout, threads, loop.repeat)
+    partials = policy.partial_results(layout, size, threads)
+    shares_columns = (
+        not has_own_parts and partials < threads and policy.reduces_by_columns(layout, threads, loop.merged)
+    )
     in_columns = shares_columns and view.memory.x is None
     kernel = kernel_address(
         "traversal.columns.column_ranges" if in_columns else loop.function,
@@ -135,11 +133,11 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     args = kernel_args(
         layout,
         outgrows_cache=policy.outgrows_cache(size, dtype),
-        repeat=loop.repeat,
-        partial_stride=layout.parameters if slots > 1 else 0,
+        merged=loop.merged,
+        partial_stride=layout.parameters if partials > 1 else 0,
     )
     units = layout.inner if in_columns else size
-    if slots == 1 and not has_own_parts and not in_columns:
+    if partials == 1 and not has_own_parts and not in_columns:
         threads = 1
     chunk = 0
     if in_columns and threads > 1:
@@ -147,7 +145,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     together = layout.unit if has_own_parts and threads > 1 else 1
     reduce = plan_launch(
         kernel,
-        (X, LO, HI, NONE, NONE),
+        slots.MINMAX,
         args,
         units,
         threads,
@@ -156,16 +154,16 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
         chunk=chunk,
         status_mask=ALL_STATUS if nan == "raise" else ~HAS_NAN,
     )
-    plan = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
-    count = slots * layout.parameters
-    if slots > 1:
-        plan = plan.then(_plan_merge(accumulator, slots, layout.parameters))
+    plan = tile(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
+    count = partials * layout.parameters
+    if partials > 1:
+        plan = plan.then(_plan_merge(accumulator, partials, layout.parameters))
     few = identities(accumulator, count, layout.shape) if count <= MOST_ROW else None
     return PairReduction(plan, accumulator, few, count, layout.shape)
 
 
-def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
-    """Plan to merge the partial results of slots, each with a number of minima and maxima."""
-    kernel = kernel_address("traversal.columns.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
-    args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
-    return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)
+def _plan_merge(accumulator: np.dtype[Any], partials: int, count: int) -> LaunchPlan:
+    """Plan to merge the partial results, each with a number of minima and maxima."""
+    kernel = kernel_address("traversal.partials.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
+    args = kernel_args(NO_LAYOUT, partials=partials, partial_stride=count)
+    return plan_launch(kernel, slots.MERGE_MINMAX, args, count, 1)

@@ -70,7 +70,7 @@ class OpSpec:
         return self._with_codes(self.arithmetic.code_format and self.arithmetic.code_format.unpacked)
 
     @cached_property
-    def drawn(self) -> OpSpec:
+    def at_random(self) -> OpSpec:
         """The same with codes rounded at random."""
         lowest, highest = self.code_range
         rule = self.arithmetic.rule._replace(rounding=AT_RANDOM if highest - lowest < 256 else WIDELY_AT_RANDOM)
@@ -80,7 +80,7 @@ class OpSpec:
         return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format), packed_format=None)
 
     @cached_property
-    def given(self) -> OpSpec:
+    def by_parameters(self) -> OpSpec:
         """The same where parameters are given."""
         rule = self.arithmetic.rule._replace(range=None)
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), range_scheme=GIVEN)
@@ -117,7 +117,7 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     arithmetic = Arithmetic(rule, codes, scales)
     draws = request.stochastic and not by_range
     spec = OpSpec(op, arithmetic, coding.codes, request.nan, range_scheme, packed_format=packed)
-    return spec.drawn if draws else spec
+    return spec.at_random if draws else spec
 
 
 def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, StorageFormat | None]:

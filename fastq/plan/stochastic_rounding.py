@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.kernels.args import ENDLESS
+from fastq.kernels.sizes import ENDLESS
 from fastq.plan.arrange import inverse
 from fastq.requests.stochastic_rounding import Noise, steps_of
 

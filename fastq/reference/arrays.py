@@ -26,7 +26,7 @@ def as_input(x: ArrayLike, name: str = "x") -> Array:
 
 
 @np.errstate(invalid="ignore")  # signalling NaN
-def widened(x: Array) -> Array:
+def widen(x: Array) -> Array:
     """Return 16-bit floats as float32, which holds them all; other dtypes as they are."""
     return x.astype(np.float32) if x.dtype.name in HALVES else x
 
@@ -57,19 +57,19 @@ def check_place(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any])
         quantization.check_out(out, shape, dtype)
 
 
-def delivered(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
+def deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Return a result in `out`, or as a new array in its own memory order; an array even if it is 0-d."""
     # contract 14.5
     out = np.empty_like(result, dtype) if out is None else out
     if dtype.name in HALVES:
-        result = floats.encoded(result, FLOAT_FORMATS[dtype.name], saturate=False).view(native(dtype))
+        result = floats.encode(result, FLOAT_FORMATS[dtype.name], saturate=False).view(native(dtype))
     with np.errstate(over="ignore", under="ignore"):
         out[...] = result
     return out
 
 
-def stored(codes: Array, qtype: QType, out: Array | None) -> Array:
+def pack_if_narrow(codes: Array, qtype: QType, out: Array | None) -> Array:
     """Return `codes` as the format stores them: packed along the last axis if they have fewer than 8 bits."""
     # contract 1.8
     packed = pack_codes(np.atleast_1d(codes), qtype, -1) if qtype.packed else codes
-    return delivered(packed, packed.dtype, out)
+    return deliver(packed, packed.dtype, out)

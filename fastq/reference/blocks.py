@@ -16,7 +16,7 @@ MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elem
 NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, torchao's lower limit of block scales
 
 
-def chosen_scale(
+def scale_of_blocks(
     largest: Array, spoiled: NDArray[np.bool_], qtype: QType, tensor_scale: NDArray[np.float32] | None
 ) -> Array:
     """Return the scales of blocks from their largest magnitudes; NaN for blocks that are `spoiled`.
@@ -26,14 +26,14 @@ def chosen_scale(
     # contract 12.2 and 12.3
     row = FLOAT_FORMATS[qtype.scale_element]
     if tensor_scale is None:
-        codes = _shared_exponents(largest, qtype) + row.bias
+        codes = _exponents_of_blocks(largest, qtype) + row.bias
     else:
-        codes = floats.encoded(_block_scales(largest, tensor_scale, qtype), row, saturate=True)
+        codes = floats.encode(_block_scales(largest, tensor_scale, qtype), row, saturate=True)
     assert row.nan is not None
     return np.where(spoiled, row.nan, codes).astype(np.uint8).view(row.dtype)
 
 
-def _shared_exponents(largest: Array, qtype: QType) -> Array:
+def _exponents_of_blocks(largest: Array, qtype: QType) -> Array:
     emax = FLOAT_FORMATS[qtype.element].emax if qtype.element else 0
     exponents = np.frexp(largest)[1].astype(np.int64) - 1 - emax
     return np.where(largest > 0, np.clip(exponents, -127, 127), -127)
@@ -44,7 +44,8 @@ def tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
     """Return the scale of the whole array from magnitudes of blocks, by torchao's `per_tensor_amax_to_scale`."""
     # contract 12.3
     full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
-    size, (least, most) = np.max(largest, initial=0), TENSOR_SCALES
+    size = np.max(largest, initial=0)
+    least, most = TENSOR_SCALES
     return np.array(min(max(size / full, least), most) if size else 1, np.float32)
 
 
@@ -57,7 +58,7 @@ def _block_scales(largest: Array, tensor_scale: NDArray[np.float32], qtype: QTyp
 
 def steps(p: QParams) -> NDArray[np.float64]:
     """Return the scales as numbers."""
-    return floats.decoded(p.scale, FLOAT_FORMATS[p.dtype.scale_element])
+    return floats.decode(p.scale, FLOAT_FORMATS[p.dtype.scale_element])
 
 
 @np.errstate(over="ignore", under="ignore")

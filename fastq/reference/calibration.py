@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.granularity import granularity
-from fastq.reference.arrays import as_input, nan_as_zero, widened
+from fastq.reference.arrays import as_input, nan_as_zero, widen
 from fastq.reference.operations import fake_quantize
 from fastq.reference.search import RangeParameters
-from fastq.requests.quantization import calibrated, compute_dtype
+from fastq.requests.quantization import by_calibrator, compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
 from fastq.system.dtypes import Array
@@ -35,7 +35,7 @@ class Calibrator:
         bins: int | None = None,
         nan: str = "raise",
     ) -> None:
-        self.request = request = calibrated(dtype, axis, symmetric, convention, nan)
+        self.request = request = by_calibrator(dtype, axis, symmetric, convention, nan)
         self.dtype = request.qtype
         self.axis = request.axis
         self.symmetric = request.symmetric
@@ -49,7 +49,7 @@ class Calibrator:
 
     def update(self, x: ArrayLike) -> None:
         """Keep an array: its channels in front, then its elements."""
-        x = widened(as_input(x))
+        x = widen(as_input(x))
         kept = granularity(self.axis, 0, x.ndim).kept
         number = nan_as_zero(x, self.nan).astype(compute_dtype(x.dtype).type).astype(np.float64)
         if np.isinf(number).any():
@@ -90,11 +90,11 @@ class Calibrator:
                 counts[part] = np.bincount(bins_of(elements, self.bins) + self.bins, minlength=2 * self.bins)
         return Histogram(lo, hi, counts)
 
-    def _seen_everywhere(self) -> Histogram:
-        seen = self.histogram()
-        if not seen.counts.any(axis=-1).all():
+    def _histogram_of_all_channels(self) -> Histogram:
+        histogram = self.histogram()
+        if not histogram.counts.any(axis=-1).all():
             raise ValueError("this Calibrator has no elements yet of some channels: call update")
-        return seen
+        return histogram
 
     def qparams(self, method: str = "minmax", **options: Any) -> QParams:
         """Return the parameters for the ranges of a method."""
@@ -112,12 +112,12 @@ class Calibrator:
             raise ValueError(f"quantized_bins must be even and from 2 to {1 << 20}, not {quantized_bins}")
         if grid not in range(1, 10_001):
             raise ValueError(f"grid must be from 1 to 10000, not {grid}")
-        lo, hi, counts = self._seen_everywhere()
+        lo, hi, counts = self._histogram_of_all_channels()
         ends = self._least_error(lo, hi, counts, grid) if method == "mse" else [lo.copy(), hi.copy()]
         for part in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
             edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
             if method == "entropy":
-                low, high = entropy_range(*_used(counts[part], edges), quantized_bins)
+                low, high = entropy_range(*_without_empty_ends(counts[part], edges), quantized_bins)
             else:
                 low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
             ends[0][part], ends[1][part] = np.clip((low, high), lo[part], hi[part])
@@ -126,7 +126,7 @@ class Calibrator:
     @np.errstate(over="ignore", under="ignore")
     def importance(self) -> Array:
         """Return the mean square of each channel, with elements moved to the middles of their bins."""
-        lo, hi, counts = self._seen_everywhere()
+        lo, hi, counts = self._histogram_of_all_channels()
         means = np.empty(lo.shape)
         for part in np.ndindex(lo.shape):
             low = float(lo[part])
@@ -163,7 +163,9 @@ class Calibrator:
                 error = np.where(counts[part] > 0, (middles[part].astype(np.float64) - values[part]) / largest, 0.0)
                 total = np.sum(error * error * counts[part])
                 if total < best[part]:
-                    best[part], ends[0][part], ends[1][part] = total, low[part], high[part]
+                    best[part] = total
+                    ends[0][part] = low[part]
+                    ends[1][part] = high[part]
         return ends
 
 
@@ -190,7 +192,9 @@ def edges_of(lo: float, hi: float, bins: int) -> NDArray[np.float64]:
         return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponent_of(max(-lo, hi, 0.0), bins)))
 
 
-def _used(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _without_empty_ends(
+    counts: NDArray[np.int64], edges: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return a histogram without the empty bins at both ends."""
     bins = counts.size // 2
     k = 0
@@ -235,11 +239,11 @@ def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantiz
             if present:
                 q[k * merged : (k + 1) * merged] = sums[k] / present
         ranges.append((edges[start], edges[stop]))
-        divergences.append(_divergence(_smoothed(p), _smoothed(q)) if p.any() and q.any() else np.inf)
+        divergences.append(_divergence(_smooth(p), _smooth(q)) if p.any() and q.any() else np.inf)
     return ranges[int(np.argmin(divergences[1:])) + 1] if middle >= half else ranges[0]
 
 
-def _smoothed(counts: NDArray[np.int64]) -> NDArray[np.float32]:
+def _smooth(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     zeros = (counts == 0).astype(np.float32)
     others = (counts != 0).astype(np.float32)
     smooth = counts.astype(np.float32)

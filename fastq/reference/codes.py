@@ -9,8 +9,8 @@ import numpy as np
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats
-from fastq.reference.granularity import spread
-from fastq.reference.stochastic_rounding import numbers, rounded_by
+from fastq.reference.granularity import broadcast_to_parts
+from fastq.reference.stochastic_rounding import numbers, round_by_bits
 from fastq.requests.quantization import compute_dtype
 from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
@@ -35,7 +35,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
     if p.dtype.element or p.dtype.block_size:
         return _positions_by_format(x, p, half, bits)
     row, ftype, (first, last) = rules_of(p)
-    stored, zero_point = (spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    stored, zero_point = (broadcast_to_parts(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     x, scale, zero_point = (each.astype(ftype) for each in (x, stored, zero_point))
     inside = row.zero_point_inside
     if row.zero_point == "offset":
@@ -51,12 +51,12 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
         one = ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
         factor = in_half(one, half)
         if row.fused and row.zero_point_inside and ftype == np.float32:
-            return rounded(in_half(_fused(x, factor, zero_point), half), row.rounding, bits)
+            return round_to_integers(in_half(_fused_multiply_add(x, factor, zero_point), half), row.rounding, bits)
         ratio = x * factor
     ratio = in_half(ratio, half)
     if inside:
-        return rounded(in_half(ratio + zero_point, half), row.rounding, bits)
-    return np.asarray(rounded(ratio, row.rounding, bits).astype(ftype) + zero_point)
+        return round_to_integers(in_half(ratio + zero_point, half), row.rounding, bits)
+    return np.asarray(round_to_integers(ratio, row.rounding, bits).astype(ftype) + zero_point)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
@@ -64,12 +64,12 @@ def _positions_by_format(x: Array, p: QParams, half: str, bits: Array | None) ->
     """Return the steps for float codes and for formats with their own scales."""
     ftype = compute_dtype(x.dtype).type
     own = p.dtype.block_size > 0
-    scale = spread(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
+    scale = broadcast_to_parts(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
         return floats.in_scales(x.astype(ftype), scale)
     ratios = blocks.ratios(x.astype(ftype), scale, p) if own else in_half(x.astype(ftype) / scale, half)
     if not p.dtype.element:
-        return rounded(ratios, "half_even", bits)
+        return round_to_integers(ratios, "half_even", bits)
     # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
     adds_zero = not own and (p.dtype.packed or rules_of(p)[0].zero_point_inside)
     return np.asarray(ratios + ftype(0) if adds_zero else ratios)
@@ -82,13 +82,13 @@ def encode(
     # contract 2.2 and 7.1
     bits = None if noise is None else numbers(noise, x.shape)
     form = p.dtype.float_format
-    where = positions(x, p, precision, bits)
+    quotients = positions(x, p, precision, bits)
     codes = np.empty_like(x, p.dtype.storage)
     if form is not None:
-        codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0, bits).view(p.dtype.storage)
+        codes[...] = floats.encode(quotients, form, saturate or p.dtype.block_size > 0, bits).view(p.dtype.storage)
         return codes
     first, last = rules_of(p)[2]
-    codes[...] = np.clip(np.where(np.isnan(where), first, where), first, last)  # NaN of 0 * inf: the lowest
+    codes[...] = np.clip(np.where(np.isnan(quotients), first, quotients), first, last)  # NaN of 0 * inf: the lowest
     return codes
 
 
@@ -99,7 +99,7 @@ def decode(codes: Array, p: QParams) -> Array:
     if p.dtype.element or p.dtype.block_size:
         return _values_by_format(codes, p)
     row, ftype, (first, last) = rules_of(p)
-    stored, zero_point = (spread(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    stored, zero_point = (broadcast_to_parts(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     scale = stored.astype(ftype)
     zero_point = zero_point.astype(ftype)
     inside = ftype.type(row.decode == "middle") / 2
@@ -117,8 +117,8 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
     steps = blocks.value_steps(p) if p.dtype.block_size else p.scale.astype(p.compute_dtype)
     ftype = steps.dtype
     row = p.dtype.float_format
-    scale = spread(steps, codes.shape, p.axis, p.block_size)
-    return np.asarray((codes if row is None else floats.decoded(codes, row)).astype(ftype) * scale)
+    scale = broadcast_to_parts(steps, codes.shape, p.axis, p.block_size)
+    return np.asarray((codes if row is None else floats.decode(codes, row)).astype(ftype) * scale)
 
 
 def in_half(x: Array, half: str) -> Array:
@@ -128,21 +128,21 @@ def in_half(x: Array, half: str) -> Array:
         return x
     form = FLOAT_FORMATS[half]
     if x.dtype == np.float64:  # which bfloat16 of ml_dtypes rounds to float32 first
-        return floats.decoded(floats.encoded(x, form, False), form)
+        return floats.decode(floats.encode(x, form, False), form)
     return np.asarray(x.astype(form.dtype).astype(x.dtype))
 
 
-def rounded(x: Array, how: str, bits: Array | None = None) -> Array:
+def round_to_integers(x: Array, rounding: str, bits: Array | None = None) -> Array:
     """Return `x` rounded to whole numbers, at random by `bits` if it is given."""
     if bits is not None:
-        return rounded_by(x, bits)
-    if how == "half_away":
+        return round_by_bits(x, bits)
+    if rounding == "half_away":
         whole = np.trunc(x)
         return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(x.dtype))
-    return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[how](x))
+    return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[rounding](x))
 
 
-def _fused(x: Array, factor: Array, term: Array) -> Array:
+def _fused_multiply_add(x: Array, factor: Array, term: Array) -> Array:
     """Return ``x * factor + term`` of float32, rounded once.
 
     The product is exact in float64. The sum is rounded to odd there: a second rounding then finds no tie that the exact

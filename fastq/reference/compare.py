@@ -8,7 +8,7 @@ import numpy as np
 
 from fastq.reference import floats
 from fastq.reference.codes import positions, rules_of
-from fastq.requests.parameters import checked_qparams
+from fastq.requests.parameters import check_qparams
 from fastq.results import Comparison, QParams
 from fastq.system.dtypes import Array
 
@@ -18,10 +18,10 @@ def clipped_count(x: Array, p: QParams) -> int:
     # contract 16.5
     with np.errstate(over="ignore", under="ignore"):
         x = x.astype(p.compute_dtype)
-    where = positions(x, checked_qparams(p, x.shape, p.compute_dtype))
+    quotients = positions(x, check_qparams(p, x.shape, p.compute_dtype))
     form = p.dtype.float_format
     first, last = rules_of(p)[2]
-    outside = (where < first) | (where > last) if form is None else floats.outside(where, form)
+    outside = (quotients < first) | (quotients > last) if form is None else floats.outside(quotients, form)
     return int(np.count_nonzero(outside))
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
 from fastq.formats.floats import FloatFormat
-from fastq.reference.stochastic_rounding import rounded_by
+from fastq.reference.stochastic_rounding import round_by_bits
 from fastq.system.dtypes import Array
 
 
@@ -20,7 +20,7 @@ def in_scales(x: Array, scale: Array) -> Array:
     return np.asarray(x * (one / np.maximum(scale, least)))
 
 
-def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
+def decode(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
     """Return the values of codes, which may be integers or of the format's dtype; the sign of NaN is kept."""
     # contract 8.6 and 10.4
     codes = np.asarray(codes)
@@ -40,7 +40,7 @@ def decoded(codes: Array, row: FloatFormat | Codebook) -> NDArray[np.float64]:
 
 
 @np.errstate(invalid="ignore", under="ignore")  # signalling NaN
-def encoded(values: Array, row: FloatFormat | Codebook, saturate: bool, bits: Array | None = None) -> Array:
+def encode(values: Array, row: FloatFormat | Codebook, saturate: bool, bits: Array | None = None) -> Array:
     """Return the codes nearest to values, ties to even, as unsigned integers; or neighbours at random by `bits`.
 
     Numbers that round beyond the largest finite number, including infinities, become that number, or without `saturate`
@@ -73,7 +73,7 @@ def magnitudes(values: Array, row: FloatFormat, bits: Array | None = None) -> ND
     lowest = 1 - row.bias
     exponent = np.where(absolute > 0, np.maximum(np.frexp(absolute)[1].astype(np.int64) - 1, lowest), lowest)
     units = np.ldexp(absolute, row.mantissa - exponent)
-    whole = np.rint(units) if bits is None else rounded_by(units, bits)
+    whole = np.rint(units) if bits is None else round_by_bits(units, bits)
     return np.asarray(((exponent - lowest) << row.mantissa) + whole.astype(np.int64))
 
 

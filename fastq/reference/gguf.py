@@ -16,7 +16,7 @@ from fastq.formats.gguf import (
     GridFormat,
 )
 from fastq.reference import gguf_points, gguf_small, gguf_super
-from fastq.reference.arrays import check_place, delivered
+from fastq.reference.arrays import check_place, deliver
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_least import lessen
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
@@ -58,7 +58,7 @@ def quantize(
             finite &= ~(np.abs(x) >= TOO_LARGE).any(axis=1)
     if not finite.all():
         raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmin(finite))}")
-    return delivered(pack(numbers, form).reshape(shape), BYTES, out)
+    return deliver(pack(numbers, form).reshape(shape), BYTES, out)
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
@@ -71,7 +71,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     check_place(out, shape, np.dtype(F))
     with np.errstate(all="ignore"):
         result = values(np.ascontiguousarray(rows), form)
-    return delivered(result.reshape(shape), np.dtype(F), out)
+    return deliver(result.reshape(shape), np.dtype(F), out)
 
 
 def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array, tuple[int, ...]]:
@@ -92,7 +92,7 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
     if isinstance(form, FloatFormat):
         return gguf_small.quantize_float(x, form)
     if isinstance(form, formats.ScaledFormat):
-        return _scaled(x, form) if weights is None else _searched(x, weights, form)
+        return _blocks_by_extent(x, form) if weights is None else _blocks_by_search(x, weights, form)
     flat = None if weights is None else weights.reshape(x.shape)
     if isinstance(form, formats.SuperFormat):
         return gguf_super.quantize_super(x, flat, form)
@@ -105,11 +105,12 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
 # Blocks of 32
 
 
-def _searched(x: Array, weights: Array, form: formats.ScaledFormat) -> Numbers:
+def _blocks_by_search(x: Array, weights: Array, form: formats.ScaledFormat) -> Numbers:
     """Return blocks whose scale depends on the importance of columns; the spread of values is that of the whole row."""
     lines = x.reshape(-1, weights.shape[-1])
     w = gguf_super.importance(lines, weights.reshape(lines.shape), 1)
-    (part,), (of_part,) = gguf_super.sub_blocks(x, BLOCK), gguf_super.sub_blocks(w.reshape(x.shape), BLOCK)
+    (part,) = gguf_super.sub_blocks(x, BLOCK)
+    (of_part,) = gguf_super.sub_blocks(w.reshape(x.shape), BLOCK)
     if form.has_minimum:
         scale, least, codes = fit_range(part, of_part, form.steps, WEIGHTED_CANDIDATES)
         return {"d": half_bits(scale), "min": half_bits(-least), "codes": codes.T}
@@ -117,7 +118,7 @@ def _searched(x: Array, weights: Array, form: formats.ScaledFormat) -> Numbers:
     return {"d": half_bits(scale), "codes": codes.T}
 
 
-def _scaled(x: Array, form: formats.ScaledFormat) -> Numbers:
+def _blocks_by_extent(x: Array, form: formats.ScaledFormat) -> Numbers:
     """Return blocks whose scale is a fraction of their range or of their largest magnitude."""
     columns = np.ascontiguousarray(x.T)
     least = np.zeros(len(x), F)

@@ -22,13 +22,13 @@ def pack(numbers: Numbers, form: BlockFormat) -> Array:
         width = form.width(field.of)
         parts = numbers[field.of][:, first : first + field.numbers].astype(np.int64)
         parts = parts.reshape(count, field.words // field.stride, field.parts, field.stride)
-        words = _fraction(parts) if field.base == 3 else _placed(parts, field, width)
+        words = _fraction(parts) if field.base == 3 else _words_of_bits(parts, field, width)
         as_bytes = words.reshape(count, field.words, 1).view(np.uint8)[:, :, : field.word]
         blocks[:, field.at : field.at + field.nbytes] |= as_bytes.reshape(count, field.nbytes)
     return blocks
 
 
-def _placed(parts: Array, field: Field, width: int) -> Array:
+def _words_of_bits(parts: Array, field: Field, width: int) -> Array:
     """Return words of the bits of numbers; axis 2 has the numbers in one word. The highest bits are not cut off."""
     parts = parts >> field.shift
     if field.shift + field.bits < width:
@@ -69,16 +69,16 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     if isinstance(form, GridFormat):
         return _of_grid(numbers, form)
     if isinstance(form, BinaryFormat):
-        scale = _shared(numbers, "d", "scales", 0)[:, 0] * F(1)  # NaN becomes quiet
+        scale = _parameters_of_sub_blocks(numbers, "d", "scales", 0)[:, 0] * F(1)  # NaN becomes quiet
         return np.where(numbers["codes"] == 1, scale, -scale)
     of_codes = numbers_of(numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub), form)
     if isinstance(form, FloatFormat):
         steps = float_steps(numbers["d"], form)[:, :, None]
     else:
-        steps = _shared(numbers, "d", "scales", form.scale_zero)
+        steps = _parameters_of_sub_blocks(numbers, "d", "scales", form.scale_zero)
     if not form.has_minimum:
         return _negative_where_made(of_codes * steps, steps).reshape(len(blocks), form.size)
-    lows = _shared(numbers, "min", "mins", 0)
+    lows = _parameters_of_sub_blocks(numbers, "min", "mins", 0)
     steps = np.where(np.isnan(lows), F(0), steps)
     products = _negative_where_made(of_codes * steps, steps)
     result = _negative_where_made(products - lows if "mins" in numbers else products + lows, products, lows)
@@ -91,7 +91,7 @@ _TABLES = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}
 def numbers_of(codes: Array, form: BlockFormat) -> Array:
     """Return the numbers of codes, in units of the scale."""
     table = _TABLES.get(type(form))
-    return _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
+    return _as_signed(codes, form.zero) if table is None else np.array(table, F)[codes]
 
 
 def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
@@ -113,12 +113,12 @@ def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
     return np.asarray(values).reshape(count, form.size)
 
 
-def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:
+def _parameters_of_sub_blocks(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:
     """Return parameters of sub-blocks from a float16 unit and codes, or the one of a block; axis 2 has one value."""
-    found: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
+    parameters: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
     if codes in numbers:
-        found = _negative_where_made(found * _signed(numbers[codes], zero), found)
-    return found[:, :, None]
+        parameters = _negative_where_made(parameters * _as_signed(numbers[codes], zero), parameters)
+    return parameters[:, :, None]
 
 
 def _negative_where_made(values: Array, *operands: Array) -> Array:
@@ -127,7 +127,7 @@ def _negative_where_made(values: Array, *operands: Array) -> Array:
     return np.where(made, -np.abs(values), values)
 
 
-def _signed(stored: Array, zero: int) -> Array:
+def _as_signed(stored: Array, zero: int) -> Array:
     """Return the numbers in bytes that are stored with `zero` added; 8-bit numbers are signed."""
     return (stored - zero).astype(np.int8).astype(F)
 

@@ -10,7 +10,7 @@ import numpy as np
 from fastq.formats.gguf import BlockFormat, CodebookFormat, FloatFormat, ScaledFormat
 from fastq.formats.gguf_fields import Candidates
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits, numbers_of, pack, unpack, values
-from fastq.reference.gguf_search import chosen, first_largest, nearest_of_codebook, total
+from fastq.reference.gguf_search import choose, first_largest, nearest_of_codebook, total
 from fastq.reference.gguf_small import nearest_floats
 from fastq.reference.gguf_super import half, sub_blocks
 from fastq.system.dtypes import Array
@@ -67,25 +67,25 @@ def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat)
     of_subs = (sub_blocks(each, form.sub) for each in (x, w, values(kept, form)))
     for j, (part, of_part, old) in enumerate(zip(*of_subs, strict=True)):
         search = Part(form, part, of_part, unit)
-        better, scale, low = _searched(search, *_parameters(numbers, j, form), search.error(old))
-        for name, found in _stored(scale, low, form).items():
-            numbers[name][:, j] = np.where(better, found, numbers[name][:, j])
+        better, scale, low = _search(search, *_parameters(numbers, j, form), search.error(old))
+        for name, new_numbers in _stored_numbers(scale, low, form).items():
+            numbers[name][:, j] = np.where(better, new_numbers, numbers[name][:, j])
         codes = numbers["codes"][:, j * form.sub : (j + 1) * form.sub]
         codes[:] = np.where(better, search.codes(scale, low), codes.T).T
     return numbers
 
 
 def _parameters(numbers: Numbers, j: int, form: BlockFormat) -> Parameters:
-    """Return parameters of sub-blocks, which `_stored` turns into numbers."""
+    """Return parameters of sub-blocks, which `_stored_numbers` turns into numbers."""
     bits = numbers["scales" if form.count("scales") else "d"][:, j]
     scale = _float(bits) if _is_half(form) else (bits - form.scale_zero).astype(F)
     return scale, _float(numbers["min"][:, 0]) if form.has_minimum else np.zeros_like(scale)
 
 
-def _stored(scale: Array, low: Array, form: BlockFormat) -> Numbers:
+def _stored_numbers(scale: Array, low: Array, form: BlockFormat) -> Numbers:
     scales = half_bits(scale)[:, 0] if _is_half(form) else scale.astype(np.int64) + form.scale_zero
-    found = {"scales" if form.count("scales") else "d": scales}
-    return found | {"min": half_bits(low)[:, 0]} if form.has_minimum else found
+    numbers = {"scales" if form.count("scales") else "d": scales}
+    return numbers | {"min": half_bits(low)[:, 0]} if form.has_minimum else numbers
 
 
 def _is_half(form: BlockFormat) -> bool:
@@ -97,20 +97,20 @@ def _float(bits: Array) -> Array:
     return np.asarray(bits.astype(np.uint16).view(np.float16).astype(F))
 
 
-def _searched(search: Part, scale: Array, low: Array, error: Array) -> tuple[Array, ...]:
+def _search(search: Part, scale: Array, low: Array, error: Array) -> tuple[Array, ...]:
     """Return a mask of blocks with less error than ggml's bytes, and the parameters."""
     limit = np.where((error > LOST) & (error < np.inf), error * LESS, F(0))
-    found: tuple[Array, ...] = limit, scale, low
+    best: tuple[Array, ...] = limit, scale, low
     for tried in _trials(search, scale):
-        found = _better(search, tried, found)
+        best = _better(search, tried, best)
     for _ in range(2 if _is_half(search.form) else 0):
-        found = _better(search, _least_squares(search, *found[1:]), found)
-    return found[0] < limit, *found[1:]
+        best = _better(search, _least_squares(search, *best[1:]), best)
+    return best[0] < limit, *best[1:]
 
 
-def _better(search: Part, tried: Parameters, found: tuple[Array, ...]) -> tuple[Array, ...]:
+def _better(search: Part, tried: Parameters, best: tuple[Array, ...]) -> tuple[Array, ...]:
     error = search.error_of(*tried)
-    return chosen(error < found[0], (error, *tried), found)
+    return choose(error < best[0], (error, *tried), best)
 
 
 def _numbers(candidates: Candidates) -> Iterator[np.float32]:

@@ -9,7 +9,7 @@ import numpy as np
 from fastq.formats.gguf import GridFormat
 from fastq.formats.gguf_grids import Grid
 from fastq.reference.gguf_fields import Numbers, half_bits
-from fastq.reference.gguf_search import F, chosen, nearest, total
+from fastq.reference.gguf_search import F, choose, nearest, total
 from fastq.reference.gguf_super import importance, sub_blocks
 from fastq.system.dtypes import Array
 
@@ -65,7 +65,7 @@ def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
         fitted = sum_xq / sum_q2
         better = (sum_q2 > 0) & (sum_xq * sum_xq > best * sum_q2)
         new = (fitted, fitted * sum_xq, tried, tried_off)
-        scale, best, codes, off = chosen(better, new, (scale, best, codes, off))
+        scale, best, codes, off = choose(better, new, (scale, best, codes, off))
     again = off.any(axis=0) & (scale > 0)
     codes = np.where(again & (off | search.takes_all_again), taken(F(1) / scale, scale)[0], codes)
     sum_xq, sum_q2 = sums(codes)
@@ -90,8 +90,8 @@ def _nearest_points(
     for i in range(grid.width):
         miss = step[:, None] * _odd(grid)[codes, i] - x.reshape(shape)[:, i, :, None]
         error = error + roots.reshape(shape)[:, i, :, None] * miss * miss
-    found = np.take_along_axis(codes, error.argmin(axis=2)[:, :, None], axis=2)[:, :, 0]
-    return found, ~is_point[place]
+    nearest = np.take_along_axis(codes, error.argmin(axis=2)[:, :, None], axis=2)[:, :, 0]
+    return nearest, ~is_point[place]
 
 
 @functools.cache

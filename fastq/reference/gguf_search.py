@@ -39,7 +39,7 @@ def first_largest(x: Array) -> Array:
     return at(x, np.abs(x).argmax(axis=0))
 
 
-def chosen(better: Array, new: tuple[Any, ...], old: tuple[Any, ...]) -> tuple[Array, ...]:
+def choose(better: Array, new: tuple[Any, ...], old: tuple[Any, ...]) -> tuple[Array, ...]:
     """Return new values for the blocks in which they are better, and old values for the others."""
     return tuple(np.where(better, *both) for both in zip(new, old, strict=True))
 
@@ -75,10 +75,10 @@ def fit_range(
         determinant = sum_w * sum_l2 - sum_l * sum_l
         new_scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
         new_low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
-        new_scale, new_low = chosen(new_low > 0, (sum_xl / sum_l2, F(0)), (new_scale, new_low))
-        found = error(new_scale, new_low, tried)
-        better = (determinant > 0) & (found < best) & ~flat
-        best, scale, low, codes = chosen(better, (found, new_scale, new_low, tried), (best, scale, low, codes))
+        new_scale, new_low = choose(new_low > 0, (sum_xl / sum_l2, F(0)), (new_scale, new_low))
+        new_error = error(new_scale, new_low, tried)
+        better = (determinant > 0) & (new_error < best) & ~flat
+        best, scale, low, codes = choose(better, (new_error, new_scale, new_low, tried), (best, scale, low, codes))
     return np.where(flat, F(0), scale), -low, np.where(flat, F(0), codes).astype(np.int64)
 
 
@@ -90,7 +90,7 @@ def _least_squares(tries: Iterator[tuple[Array, Array, Array]]) -> tuple[Array, 
     for tried, sum_xl, sum_l2 in tries:
         fitted = sum_xl / sum_l2
         better = (sum_l2 > 0) & (sum_xl * sum_xl > best * sum_l2)
-        codes, scale, best = chosen(better, (tried, fitted, fitted * sum_xl), (codes, scale, best))
+        codes, scale, best = choose(better, (tried, fitted, fitted * sum_xl), (codes, scale, best))
     return scale, codes
 
 
@@ -127,7 +127,7 @@ def _in_turn(
             better = (xl > 0) & (new != codes[i]) & ((l2 if has_others else new_l2) > 0)
             better &= new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2
             codes[i] = np.where(better, np.mod(new, F(256)) if has_others else new, codes[i])
-            sum_xl, sum_l2 = chosen(better, (new_xl, new_l2), (sum_xl, sum_l2))
+            sum_xl, sum_l2 = choose(better, (new_xl, new_l2), (sum_xl, sum_l2))
     return np.where(sum_l2 > 0, sum_xl / sum_l2, F(0))
 
 
@@ -161,8 +161,8 @@ def fit_positive(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
     best = error(F(1) / inverse, nearest(inverse * x) & 0xFF)
     for k in (*range(-4, 0), *range(1, 5)):
         tried = (F(0.1) * F(k) + F(steps)) / largest
-        found = error(F(1) / tried, code_of(tried * x))
-        best, inverse = chosen(found < best, (found, tried), (best, inverse))
+        new_error = error(F(1) / tried, code_of(tried * x))
+        best, inverse = choose(new_error < best, (new_error, tried), (best, inverse))
     whole = code_of(inverse * x).astype(F)
     codes = np.mod(whole, F(256))
     scale = _in_turn(x, w, codes, (total(w * x * whole), total(w * whole * whole)), code_of, has_others=True)

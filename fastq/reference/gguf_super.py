@@ -32,8 +32,8 @@ def importance(x: Array, imatrix: Array, spread: float) -> Array:
 
 def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array], low: int, high: int) -> Array:
     """Codes of sub-blocks from `low` on by the stored steps; those of the search where the step is 0."""
-    found = np.clip(nearest((np.stack(parts) + least[:, None]) / step[:, None]), low, high) - low
-    return np.where(step[:, None] == 0, np.stack(fitted), found).reshape(-1, step.shape[1]).T
+    codes = np.clip(nearest((np.stack(parts) + least[:, None]) / step[:, None]), low, high) - low
+    return np.where(step[:, None] == 0, np.stack(fitted), codes).reshape(-1, step.shape[1]).T
 
 
 # --- K-quants ---------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array
 def quantize_super(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
     """Return the numbers of blocks of a K-quant."""
     # contract 20.1, 20.2 and 20.3
-    return (_with_minimum if form.has_minimum else _signed)(x, imatrix, form)
+    return (_with_minimum if form.has_minimum else _blocks_of_signed_codes)(x, imatrix, form)
 
 
 def _with_minimum(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
@@ -60,7 +60,7 @@ def _with_minimum(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers
     scales, minima, fitted = zip(*fits, strict=True)
     both = np.stack(scales), np.stack(minima)
     if imatrix is None:
-        (d, scale_codes), (dmin, minimum_codes) = (_shared(each, form) for each in both)
+        (d, scale_codes), (dmin, minimum_codes) = (_unit_and_codes(each, form) for each in both)
     else:
         sums = np.stack([total(w) for w in weights])
         steps = form.scale_steps
@@ -79,7 +79,7 @@ def _flat_weights(part: Array) -> Array:
     return np.asarray(np.sqrt(total(part * part) / F(len(part))) + np.abs(part))
 
 
-def _shared(parameters: Array, form: SuperFormat) -> tuple[Array, Array]:
+def _unit_and_codes(parameters: Array, form: SuperFormat) -> tuple[Array, Array]:
     """Float16 unit of scales or smallest values, the largest over the steps, and their codes, which are bytes."""
     largest = np.zeros(parameters.shape[1:], F)
     for row in parameters:
@@ -89,7 +89,7 @@ def _shared(parameters: Array, form: SuperFormat) -> tuple[Array, Array]:
     return largest / F(form.scale_steps), codes if form.bits == 2 else np.minimum(codes, form.scale_steps)
 
 
-def _signed(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
+def _blocks_of_signed_codes(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
     parts = sub_blocks(x, form.sub)
     three_bits = form.bits == 3
     steps = form.steps
@@ -105,7 +105,7 @@ def _signed(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
         d, scale_codes = search.fit_signed(scales, np.stack([total(w) for w in weights]), form.scale_steps)
         scale_codes = scale_codes - form.scale_steps
     else:
-        d, scale_codes = _shared_signed(scales, form)
+        d, scale_codes = _signed_unit_and_codes(scales, form)
     step = half(d) * scale_codes.astype(F)
     codes = _codes(parts, step, np.zeros_like(step), fitted, -steps, steps - 1)
     numbers = {"d": half_bits(d), "scales": scale_codes.T + form.scale_zero, "codes": codes}
@@ -119,11 +119,11 @@ def first_largest_scale(scales: Array) -> Array:
     """First scale of the largest magnitude, 0.0 of none: NaN is passed over."""
     largest, size = np.zeros((2, *scales.shape[1:]), F)
     for row in scales:
-        largest, size = search.chosen(np.abs(row) > size, (row, np.abs(row)), (largest, size))
+        largest, size = search.choose(np.abs(row) > size, (row, np.abs(row)), (largest, size))
     return np.asarray(largest)
 
 
-def _shared_signed(scales: Array, form: SuperFormat) -> tuple[Array, Array]:
+def _signed_unit_and_codes(scales: Array, form: SuperFormat) -> tuple[Array, Array]:
     """Float16 unit of scales, the first of the largest magnitude over the steps, and their codes."""
     largest = first_largest_scale(scales)
     inverse = F(-form.scale_steps) / largest
@@ -146,7 +146,7 @@ def quantize_codebook(x: Array, imatrix: Array | None, form: CodebookFormat) -> 
     steps = np.stack([search.fit_codebook(part, w) for part, w in zip(parts, weights, strict=True)])
     numbers = {"d": half_bits(steps[0])}
     if len(parts) > 1:
-        d, scales = _shared_codebook(steps)
+        d, scales = _codebook_unit_and_codes(steps)
         steps = d * scales.astype(F)
         numbers = {"d": half_bits(d), "scales": scales.T + form.scale_zero}
     inverses = np.where(steps == 0, F(0), F(1) / steps)
@@ -154,7 +154,7 @@ def quantize_codebook(x: Array, imatrix: Array | None, form: CodebookFormat) -> 
     return numbers | {"codes": np.concatenate(codes, axis=1)}
 
 
-def _shared_codebook(scales: Array) -> tuple[Array, Array]:
+def _codebook_unit_and_codes(scales: Array) -> tuple[Array, Array]:
     """Return the unit of scales, and their codes -32..31."""
     largest = first_largest_scale(scales)
     d = -largest / F(32)

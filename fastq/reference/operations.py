@@ -11,23 +11,23 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import arrays, blocks
-from fastq.reference.arrays import as_input, check_no_nan, check_place, delivered, nan_as_zero, stored, widened
+from fastq.reference.arrays import as_input, check_no_nan, check_place, deliver, nan_as_zero, pack_if_narrow, widen
 from fastq.reference.codes import decode, encode
 from fastq.reference.compare import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
-from fastq.reference.requantization import requantized
-from fastq.reference.rounding import counted, rounded
+from fastq.reference.requantization import requantize_sums
+from fastq.reference.rounding import count_pairs_of_bits, round_to_kept_bits
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
 from fastq.requests import quantization as requests
 from fastq.requests.importance import as_importance
-from fastq.requests.parameters import checked_qparams
+from fastq.requests.parameters import check_qparams
 from fastq.requests.stochastic_rounding import Noise, noise_of
 from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
-from fastq.results.parameters import unfilled
+from fastq.results.parameters import parameters_without_numbers
 from fastq.system.arguments import as_array, as_scales, dtype_of, is_a, is_out, native
 from fastq.system.dtypes import Array
 
@@ -71,7 +71,7 @@ def quantize(
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
-    return QuantizedArray(stored(_encoded(x, p, request, noise), p.dtype, out), p, x.shape)
+    return QuantizedArray(pack_if_narrow(_encode(x, p, request, noise), p.dtype, out), p, x.shape)
 
 
 def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
@@ -97,7 +97,7 @@ def quantize_linear(
     asked = requests.by_numbers(x.dtype, named.LinearOptions(dtype=dtype, **options), *known)
     request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
     check_place(out, *stored_as(x.shape, request.qtype))
-    return stored(_encoded(x, p, request, noise), request.qtype, out)
+    return pack_if_narrow(_encode(x, p, request, noise), request.qtype, out)
 
 
 def requantize(
@@ -125,7 +125,7 @@ def requantize(
     factors, zero, biases = asked.ready(multiplier, zero_point, bias)
     if acc.size and not (factors.astype(np.float64) < asked.row.below).all():
         asked.refuse(factors)
-    return delivered(requantized(acc, asked, factors, int(zero), biases), asked.qtype.storage, out)
+    return deliver(requantize_sums(acc, asked, factors, int(zero), biases), asked.qtype.storage, out)
 
 
 def dequantize_linear(
@@ -139,23 +139,23 @@ def dequantize_linear(
     """Return the values of unpacked `codes`, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
     # contract 1.5
     codes = as_array(codes, "codes")
-    given = dtype_of(scale, "scale")
+    dtype_of_scale = dtype_of(scale, "scale")
     asked = named.ValuesOptions(**options)
-    wanted = requests.dtype_of_values(asked.dtype, out, requests.dtype_by_scale(given))
-    request = requests.codes_by_numbers(codes.dtype, given, wanted, asked)
+    dtype_of_result = requests.dtype_of_values(asked.dtype, out, requests.dtype_by_scale(dtype_of_scale))
+    request = requests.codes_by_numbers(codes.dtype, dtype_of_scale, dtype_of_result, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
-    check_place(out, codes.shape, wanted)
-    return delivered(decode(codes.astype(request.qtype.storage, copy=False), p), wanted, out)
+    check_place(out, codes.shape, dtype_of_result)
+    return deliver(decode(codes.astype(request.qtype.storage, copy=False), p), dtype_of_result, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values that a QuantizedArray stands for: ``(codes - zero_point) * scale``."""
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
-    p = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
+    p = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     wanted = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
     check_place(out, q.shape, wanted)
-    return delivered(decode(_unpacked(q), p), wanted, out)
+    return deliver(decode(_unpack(q), p), wanted, out)
 
 
 def fake_quantize(
@@ -175,7 +175,7 @@ def fake_quantize(
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p = parameters()
-    return delivered(decode(_encoded(x, p, request, noise), p), requests.dtype_of_fakes(x.dtype), out)
+    return deliver(decode(_encode(x, p, request, noise), p), requests.dtype_of_fakes(x.dtype), out)
 
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
@@ -183,21 +183,21 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     # contract 1.6
     x = as_input(x)
     asked = named.MinMaxOptions(**options)
-    where = requests.ranges_of(x.dtype, x.shape, asked)
-    lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
+    parts = requests.ranges_of(x.dtype, x.shape, asked)
+    lo, hi = extremes(nan_as_zero(widen(x), asked.nan), parts)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     """Return how far an approximation, quantized or not, is from `x`: errors ``x - q`` in float64."""
-    x = widened(as_input(x))
+    x = widen(as_input(x))
     if is_a(q, QuantizedArray):
         requests.check_comparable(x.shape, q.shape)
         values = dequantize(q)
     else:
         values = as_array(q, "q")
         requests.check_approximation(values.dtype)
-        values = widened(values.astype(native(values.dtype), copy=False))
+        values = widen(values.astype(native(values.dtype), copy=False))
         requests.check_comparable(x.shape, values.shape)
     check_no_nan(x, "x has {} NaN, whose errors cannot be measured; leave them out of both arrays, as x[~np.isnan(x)]")
     return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
@@ -216,18 +216,18 @@ def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
 def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
     """Return in one bit of each element of `x` whether it is positive, packed along an axis."""
     x = as_input(x)
-    given = named.BinarizeOptions(**options)
-    asked = packing.binarize(x.dtype, x.shape, given)
-    values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
+    named_options = named.BinarizeOptions(**options)
+    asked = packing.binarize(x.dtype, x.shape, named_options)
+    values = nan_as_zero(widen(x), named_options.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
-    return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
+    return deliver(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
 
 
 def bit_information(x: ArrayLike, **options: Any) -> BitInformation:
     """Return the counts of bits of neighbours in `x`."""
     x = as_array(x, "x")
     axis = bitrounding.bit_information(x.dtype, x.ndim, named.BitPairOptions(**options))
-    return counted(np.asarray(x, native(x.dtype)), axis)
+    return count_pairs_of_bits(np.asarray(x, native(x.dtype)), axis)
 
 
 def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
@@ -235,7 +235,7 @@ def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
     x = as_array(x, "x")
     asked = bitrounding.bitround(x.dtype, named.BitRoundOptions(**options))
     check_place(out, x.shape, asked.dtype)
-    result = rounded(x.astype(asked.dtype, copy=False), asked)
+    result = round_to_kept_bits(x.astype(asked.dtype, copy=False), asked)
     out = np.empty_like(x, asked.dtype) if out is None else out
     out[...] = result
     return out
@@ -271,7 +271,7 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
     if qparams is None:
         return _of_range(x, options, importance)
     requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
-    given = checked_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
+    given = check_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
         x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
     ), lambda: given
@@ -281,14 +281,14 @@ def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | Non
     """Return what parameters are asked for, and what computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
     qtype = request.qtype
-    where = request.granularity
+    parts = request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)
 
     def parameters() -> QParams:
-        values = widened(x)
+        values = widen(x)
         number = nan_as_zero(values, request.nan)
-        lo, hi = range_of(number, where)
-        spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), where)
+        lo, hi = range_of(number, parts)
+        spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), parts)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
         asked = RangeParameters(request, spoiled, tensor_scale)
         method = request.search
@@ -301,19 +301,26 @@ def _by_numbers(
     name: str, shape: tuple[int, ...], request: requests.Request, scale: ArrayLike, zero_point: ArrayLike | None
 ) -> tuple[requests.Request, QParams]:
     """Return the request placed where raw parameters belong, and these as QParams."""
-    given = request.rules.ready(scale, zero_point)
-    request = request.placed(name, shape, given.scale.shape, given.scale.size)
-    given = given.reshaped(request.granularity.parameter_shape(shape))
-    where = request.qtype, request.axis, request.granularity.block_size, False, request.convention
-    computed = None if given.scale.dtype == request.coding.compute else request.coding.compute
-    params = unfilled(given.scale.dtype, given.zero_point.dtype, *where, computed)
-    return request, params.with_values(given.scale, given.zero_point)
+    numbers = request.rules.ready(scale, zero_point)
+    request = request.with_granularity(name, shape, numbers.scale.shape, numbers.scale.size)
+    numbers = numbers.in_shape(request.granularity.parameter_shape(shape))
+    params = parameters_without_numbers(
+        numbers.scale.dtype,
+        numbers.zero_point.dtype,
+        request.qtype,
+        axis=request.axis,
+        block_size=request.granularity.block_size,
+        symmetric=False,
+        convention=request.convention,
+        computed=None if numbers.scale.dtype == request.coding.compute else request.coding.compute,
+    )
+    return request, params.with_values(numbers.scale, numbers.zero_point)
 
 
-def _encoded(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
-    return encode(arrays.ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
+def _encode(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
+    return encode(arrays.ready_to_encode(widen(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 
-def _unpacked(q: QuantizedArray) -> Array:
+def _unpack(q: QuantizedArray) -> Array:
     check_stored_codes(q.codes, q.dtype, q.shape)
     return unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes

@@ -9,16 +9,16 @@ import numpy as np
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.formats.granularity import Granularity
-from fastq.reference.codes import in_half, rounded
+from fastq.reference.codes import in_half, round_to_integers
 from fastq.reference.granularity import extremes
 from fastq.requests.quantization import compute_dtype
 from fastq.system.dtypes import Array
 
 
-def range_of(x: Array, where: Granularity) -> tuple[Array, Array]:
+def range_of(x: Array, parts: Granularity) -> tuple[Array, Array]:
     """Return the range of `x` in its compute type."""
     ftype = compute_dtype(x.dtype).type
-    lo, hi = (extreme.astype(ftype) for extreme in extremes(x, where))
+    lo, hi = (extreme.astype(ftype) for extreme in extremes(x, parts))
     if np.isinf(lo).any() or np.isinf(hi).any():
         raise ValueError("x has infinite values, so its range has no scale")
     return np.asarray(lo), np.asarray(hi)
@@ -141,7 +141,7 @@ def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any,
     if row.zero_point == "float":
         return in_half(np.asarray(code - distance), half)
     if row.zero_point_rounded == "quotient":
-        zero_point = code - rounded(distance, row.zero_point_rounding)
+        zero_point = code - round_to_integers(distance, row.zero_point_rounding)
     else:
-        zero_point = rounded(in_half(code - distance, half), row.zero_point_rounding)
+        zero_point = round_to_integers(in_half(code - distance, half), row.zero_point_rounding)
     return np.asarray(np.clip(zero_point, first, last))

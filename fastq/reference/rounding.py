@@ -15,7 +15,7 @@ _LOG10 = np.frompyfunc(math.log10, 1, 1)  # NumPy's own is not that of C
 
 
 @np.errstate(invalid="ignore")
-def rounded(x: Array, asked: BitRounding) -> Array:
+def round_to_kept_bits(x: Array, asked: BitRounding) -> Array:
     """Return x rounded to the bits that are kept of each element, NaN as it is."""
     # contract 23.1, 23.4 and 23.5
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type
@@ -23,7 +23,7 @@ def rounded(x: Array, asked: BitRounding) -> Array:
     mantissa = np.finfo(x.dtype).nmant
     kept: Any = asked.keepbits
     if asked.digits is not None:
-        kept = _kept(x, asked.digits)
+        kept = _kept_bits(x, asked.digits)
     elif kept is None:
         finite = np.abs(x[np.isfinite(x)].astype(np.float64))
         kept = asked.keepbits_within(float(finite.max(initial=0.0)))
@@ -37,7 +37,7 @@ def rounded(x: Array, asked: BitRounding) -> Array:
     return np.where(np.isfinite(x), result, x)
 
 
-def _kept(x: Array, digits: int) -> Any:
+def _kept_bits(x: Array, digits: int) -> Any:
     places = math.log(10.0) / math.log(2.0)
     fraction, exponent = np.frexp(np.where(np.isfinite(x) & (x != 0), np.abs(x), 1).astype(np.float64))
     log10 = np.asarray(_LOG10(fraction), np.float64)
@@ -46,7 +46,7 @@ def _kept(x: Array, digits: int) -> Any:
     return (np.abs(np.floor(exponent - places * log10) - least) - 1).astype(np.int64)
 
 
-def counted(x: Array, axis: int) -> BitInformation:
+def count_pairs_of_bits(x: Array, axis: int) -> BitInformation:
     """Return how often bits of neighbours along an axis were 00, 01, 10 and 11; pairs with NaN are left out."""
     # contract 23.6
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type

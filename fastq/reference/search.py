@@ -15,7 +15,7 @@ from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
 from fastq.reference.codes import decode, encode, in_half
-from fastq.reference.granularity import extremes, spread, sums
+from fastq.reference.granularity import broadcast_to_parts, extremes, sums
 from fastq.reference.parameters import finite_scale, from_range
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.quantization import Request
@@ -39,19 +39,32 @@ class RangeParameters:
         """Return the parameters of the ranges from lo to hi; with `finite` no scale may be infinite."""
         request = self.request
         qtype = self.request.qtype
-        where = qtype, request.axis, request.granularity.block_size, request.symmetric, request.convention
         if qtype.block_size:
-            scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
-            return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
+            scale = blocks.scale_of_blocks(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
+            return self._qparams(scale, np.zeros(scale.shape, qtype.storage), tensor_scale=self.tensor_scale)
         if qtype.codebook:
             scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), request.half.scale)
-            return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
+            return self._qparams(scale, np.zeros(scale.shape, qtype.storage))
         row, codes = request.coding[:2]
         scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
         scale_dtype, zero_point_dtype = row.dtypes(qtype, lo.dtype)
         scale = finite_scale(scale, scale_dtype) if finite else scale.astype(scale_dtype)
         zero_point = zero_point.astype(zero_point_dtype)
-        return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
+        return self._qparams(scale, zero_point, computed=None if scale.dtype == lo.dtype else lo.dtype)
+
+    def _qparams(self, scale: Array, zero_point: Array, **others: Any) -> QParams:
+        """Return numbers with the format and granularity of the request."""
+        request = self.request
+        return QParams(
+            scale,
+            zero_point,
+            request.qtype,
+            axis=request.axis,
+            block_size=request.granularity.block_size,
+            symmetric=request.symmetric,
+            convention=request.convention,
+            **others,
+        )
 
 
 @np.errstate(over="ignore", under="ignore")
@@ -67,21 +80,21 @@ def least_error(
     def best(ranges: Iterable[tuple[Array, Array, Array]], unit: Array) -> list[Array]:
         """Return the shares and the ends of the ranges with the least error."""
         least = np.full(lo.shape, np.inf)
-        found = [np.ones_like(lo), lo, hi]
+        best_so_far = [np.ones_like(lo), lo, hi]
         for each in ranges:
             p = parameters.of(each[1], each[2], finite=False)
             error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
             better = error < least
             least = np.where(better, error, least)
-            found = [np.where(better, new, old) for new, old in zip(each, found, strict=True)]
-        return found
+            best_so_far = [np.where(better, new, old) for new, old in zip(each, best_so_far, strict=True)]
+        return best_so_far
 
     unit = _units_of_one(parameters.of(lo, hi), parameters, lo.dtype)
-    found = best(_candidates(lo, hi, parameters.request, method), unit)
+    chosen = best(_candidates(lo, hi, parameters.request, method), unit)
     if method.around.size > 1:
-        unit = _units_of_one(parameters.of(found[1], found[2]), parameters, lo.dtype)
-        found = best([_shared(found[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
-    return found[1], found[2]
+        unit = _units_of_one(parameters.of(chosen[1], chosen[2]), parameters, lo.dtype)
+        chosen = best([_share_of_ranges(chosen[0] + lo.dtype.type(d), lo, hi) for d in method.around], unit)
+    return chosen[1], chosen[2]
 
 
 def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Iterator[tuple[Array, Array, Array]]:
@@ -89,7 +102,7 @@ def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Ite
     ftype = lo.dtype.type
     most = np.finfo(lo.dtype).max
     if not request.searches_ends_apart:
-        yield from (_shared(np.full_like(lo, p), lo, hi) for p in method.ratios)
+        yield from (_share_of_ranges(np.full_like(lo, p), lo, hi) for p in method.ratios)
         return
     for up, down in method.ends_apart.T:
         start = ftype(1 - up) * lo + ftype(up) * hi
@@ -97,7 +110,7 @@ def _candidates(lo: Array, hi: Array, request: Request, method: MSERange) -> Ite
         yield np.ones_like(lo), np.clip(start, -most, most), np.clip(end, -most, most)
 
 
-def _shared(share: Array, lo: Array, hi: Array) -> tuple[Array, Array, Array]:
+def _share_of_ranges(share: Array, lo: Array, hi: Array) -> tuple[Array, Array, Array]:
     """Return a share of ranges, and its ends."""
     most = np.finfo(lo.dtype).max
     return share, np.clip(share * lo, -most, most), np.clip(share * hi, -most, most)
@@ -132,14 +145,16 @@ def _error(
 ) -> Array:
     """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
     values = decode(encode(x, p, saturate=True, precision=precision), p).astype(ftype)
-    units = np.rint((x.astype(ftype) - values) * spread(unit, x.shape, p.axis, p.block_size)).astype(np.float64)
+    units = np.rint((x.astype(ftype) - values) * broadcast_to_parts(unit, x.shape, p.axis, p.block_size)).astype(
+        np.float64
+    )
     weighed = units if weights is None else units * weights  # first, as the square of units may be infinite
     return sums(weighed * units if norm == 2 else np.abs(weighed), p.axis, p.block_size)
 
 
-def _whole(importance: Array, shape: tuple[int, ...], where: Granularity) -> Array:
+def _whole(importance: Array, shape: tuple[int, ...], parts: Granularity) -> Array:
     """Return importance as whole numbers relative to the largest one of each part."""
     everywhere = np.broadcast_to(importance, shape)
-    most = 2.0 ** bits_of_weights(shape, where) - 1
-    largest = spread(extremes(everywhere, where)[1], shape, where.axes, where.block_size)
+    most = 2.0 ** bits_of_weights(shape, parts) - 1
+    largest = broadcast_to_parts(extremes(everywhere, parts)[1], shape, parts.axes, parts.block_size)
     return np.rint(everywhere / np.where(largest > 0, largest, 1) * most)

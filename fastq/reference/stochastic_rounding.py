@@ -17,7 +17,7 @@ def numbers(noise: Noise, shape: tuple[int, ...]) -> NDArray[np.uint64]:
     places = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64).reshape(shape) + np.uint64(noise.first)
     pairs = places >> np.uint64(1)
     keys = _keys(np.uint64(noise.key), pairs >> np.uint64(32))
-    words = _hashed((_times(pairs & _LOW, 0x9E3779B9) + keys) & _LOW, keys >> np.uint64(32))
+    words = _hash((_times(pairs & _LOW, 0x9E3779B9) + keys) & _LOW, keys >> np.uint64(32))
     return np.asarray(words >> places % np.uint64(2) * np.uint64(16) & np.uint64(0x7FFF))
 
 
@@ -30,7 +30,7 @@ def _keys(key: np.uint64, high: Array) -> Array:
     return np.asarray(state ^ state >> np.uint64(31))
 
 
-def _hashed(word: Array, key: Array) -> Array:
+def _hash(word: Array, key: Array) -> Array:
     """Return 32 bits for each word of 32 bits, which is computed with in 64."""
     word = _times(word ^ word >> np.uint64(16), 0x21F0AAAD)
     word = _times(word ^ word >> np.uint64(15) ^ key, 0xD35A2D97)
@@ -41,7 +41,7 @@ def _times(word: Array, factor: int) -> Array:
     return np.asarray(word * np.uint64(factor) & _LOW)
 
 
-def rounded_by(x: Array, bits: Array) -> Array:
+def round_by_bits(x: Array, bits: Array) -> Array:
     """Return whole numbers, rounded down from `x`, in 2^-15 to the nearest even, and the random bits, in the same unit.
 
     Infinities and NaN stay as they are.

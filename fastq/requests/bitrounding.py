@@ -30,7 +30,8 @@ class BitRounding(NamedTuple):
 
     def keepbits_within(self, largest: float) -> int:
         """Return the fewest bits within the bound for numbers up to the largest, which may not become infinite."""
-        (mantissa, bias), bound = of_width(self.bits), self.max_error
+        mantissa, bias = of_width(self.bits)
+        bound = self.max_error
         if not largest:
             return 0
         exponent = max(math.frexp(largest)[1] - 1, 1 - bias)
@@ -45,20 +46,21 @@ def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
     """Return the request of `fastq.bitround`, for values of a dtype."""
     as_floats(dtype)
     dtype = native(dtype)
-    given = {name: each for name, each in options._asdict().items() if name != "convention"}
-    named = [name for name, each in given.items() if each is not None]
-    if len(named) != 1:
-        raise TypeError(f"one of keepbits, digits and max_error must be given, not {', '.join(named) or 'none'}")
+    numbers = {name: each for name, each in options._asdict().items() if name != "convention"}
+    names = [name for name, each in numbers.items() if each is not None]
+    if len(names) != 1:
+        raise TypeError(f"one of keepbits, digits and max_error must be given, not {', '.join(names) or 'none'}")
     rounding = TIES[as_choice(options.convention, "convention", tuple(TIES))]
     if options.max_error is not None:
-        given["max_error"] = as_float(options.max_error, "max_error", 0.0, math.inf)
+        numbers["max_error"] = as_float(options.max_error, "max_error", 0.0, math.inf)
     else:
-        (name,), bits = named, 8 * dtype.itemsize
+        (name,) = names
+        bits = 8 * dtype.itemsize
         least, most = (0, of_width(bits)[0]) if name == "keepbits" else (1, most_digits(bits))
-        given[name] = as_int(given[name], name)
-        if not least <= given[name] <= most:
-            raise ValueError(f"{name} must be from {least} to {most} for {dtype}, not {given[name]}")
-    return BitRounding(dtype, **given, rounding=rounding)
+        numbers[name] = as_int(numbers[name], name)
+        if not least <= numbers[name] <= most:
+            raise ValueError(f"{name} must be from {least} to {most} for {dtype}, not {numbers[name]}")
+    return BitRounding(dtype, **numbers, rounding=rounding)
 
 
 def bit_information(dtype: np.dtype[Any], ndim: int, options: BitPairOptions) -> int:

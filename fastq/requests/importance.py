@@ -26,14 +26,14 @@ MOST_BITS = 16
 ALL_BITS = 33
 
 
-def weighed_axis(ndim: int, where: Granularity) -> int:
+def axis_of_weights(ndim: int, parts: Granularity) -> int:
     """Return the axis whose elements have weights if importance is a vector.
 
     It is the axis along which blocks run, else the last one whose elements share parameters, else the last one.
     """
-    if where.block_size:
-        return where.kept[0]
-    return max((axis for axis in range(ndim) if axis not in where.kept), default=ndim - 1)
+    if parts.block_size:
+        return parts.kept[0]
+    return max((axis for axis in range(ndim) if axis not in parts.kept), default=ndim - 1)
 
 
 def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request: Request) -> int:
@@ -42,7 +42,7 @@ def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request
         raise ValueError("importance needs a search for ranges: range='mse', or a fastq.MSERange")
     if not is_real(dtype) and native(dtype) not in INTEGERS:
         raise TypeError(f"importance must be an array of floats or integers, not of {dtype}")
-    axis = weighed_axis(len(shape), request.granularity)
+    axis = axis_of_weights(len(shape), request.granularity)
     vector = shape[axis : axis + 1]
     if weights not in (vector, shape):
         raise ValueError(
@@ -62,8 +62,8 @@ def as_importance(importance: Any, shape: Shape, request: Request) -> Array:
     return weights if weights.shape == shape else weights.reshape([n if k == axis else 1 for k, n in enumerate(shape)])
 
 
-def bits_of_weights(shape: Shape, where: Granularity) -> int:
+def bits_of_weights(shape: Shape, parts: Granularity) -> int:
     """Return the bits of a weight for an array of a shape, from the number of elements that share a parameter."""
-    parts = math.prod(where.parameter_shape(shape))
-    elements = where.block_size or math.prod(shape) // max(parts, 1)
+    count = math.prod(parts.parameter_shape(shape))
+    elements = parts.block_size or math.prod(shape) // max(count, 1)
     return max(1, min(MOST_BITS, ALL_BITS - (elements - 1).bit_length()))

@@ -26,7 +26,7 @@ class Parameters(NamedTuple):
     zero_point: Array
     tensor_scale: float = 0.0
 
-    def reshaped(self, shape: tuple[int, ...]) -> Parameters:
+    def in_shape(self, shape: tuple[int, ...]) -> Parameters:
         """Return the parameters in another shape; one number for all stays as it is."""
         if self.scale.size == 1 or self.scale.shape == shape:
             return self
@@ -84,15 +84,15 @@ class ParameterRules(NamedTuple):
         is_number = are_codes and not shape and type(zero_point) in (int, qtype.storage.type)
         if is_number and qtype.qmin <= zero_point <= qtype.qmax:
             return np.array(zero_point, qtype.storage)  # a sixth of the time of the code below
-        given = as_array(zero_point, "zero_point")
-        self.ready_zero_point_dtype(given.dtype)
-        storage = storage_of(given.dtype)
-        given = given if storage is None else given.astype(storage)
-        check_zero_point_shape(given.shape, shape)
-        given = np.full(shape, given) if shape and not given.shape else given
+        numbers = as_array(zero_point, "zero_point")
+        self.ready_zero_point_dtype(numbers.dtype)
+        storage = storage_of(numbers.dtype)
+        numbers = numbers if storage is None else numbers.astype(storage)
+        check_zero_point_shape(numbers.shape, shape)
+        numbers = np.full(shape, numbers) if shape and not numbers.shape else numbers
         if row.zero_point != "integer":
-            return _as_floats(given, self.zero_point_dtype)
-        return _as_codes(given, qtype) if are_codes else _as_zeros(given, qtype)
+            return _as_floats(numbers, self.zero_point_dtype)
+        return _as_codes(numbers, qtype) if are_codes else _as_zeros(numbers, qtype)
 
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the dtype of prepared scales, for scales of a dtype; None is for Python numbers."""
@@ -136,7 +136,8 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
 
     A value that becomes infinite when it is rounded to that type is refused, too, or one that becomes an invalid 0.
     """
-    compute, (signed, zero) = rules.scale_dtype, rules.allowed
+    compute = rules.scale_dtype
+    signed, zero = rules.allowed
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given, ready = _scale_in(scale, rules)
@@ -158,16 +159,16 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
 
 def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
     """Return scale as an array, and in the type of scales."""
-    given = as_array(scale, "scale")
-    if given.dtype not in FLOATS:
-        if given.dtype.kind in "iu" and is_python(scale):
-            given = given.astype(np.float64)
-        rules.ready_scale_dtype(given.dtype)
-        given = given.astype(native(given.dtype))
-    if given.dtype == rules.scale_dtype:
-        return given, given
+    numbers = as_array(scale, "scale")
+    if numbers.dtype not in FLOATS:
+        if numbers.dtype.kind in "iu" and is_python(scale):
+            numbers = numbers.astype(np.float64)
+        rules.ready_scale_dtype(numbers.dtype)
+        numbers = numbers.astype(native(numbers.dtype))
+    if numbers.dtype == rules.scale_dtype:
+        return numbers, numbers
     with np.errstate(over="ignore", under="ignore"):
-        return given, given.astype(rules.scale_dtype)
+        return numbers, numbers.astype(rules.scale_dtype)
 
 
 def _all_finite_from(least: float, scale: Array) -> bool:
@@ -180,14 +181,14 @@ def _all_finite_from(least: float, scale: Array) -> bool:
     return True
 
 
-def _as_own_scale(given: Array, rules: ParameterRules) -> Array:
+def _as_own_scale(scales: Array, rules: ParameterRules) -> Array:
     """Return the scales of a format that prescribes their dtype; a NaN scale marks a block."""
-    rules.ready_scale_dtype(given.dtype)
+    rules.ready_scale_dtype(scales.dtype)
     if rules.qtype.has_tensor_scale:
-        codes = given.view(np.int8)  # a tenth of the time of float32: -1 and 127 are NaN, others below 0 negative
+        codes = scales.view(np.int8)  # a tenth of the time of float32: -1 and 127 are NaN, others below 0 negative
         if np.any((codes <= 0) & (codes != -1)):
             raise ValueError(f"scale must be positive for {rules.qtype}")
-    return given
+    return scales
 
 
 # within these limits, the product of both scales and the reciprocals of both are normal numbers
@@ -223,41 +224,41 @@ def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -
         raise ValueError(f"zero_point has shape {shape}, but scale has shape {scale}")
 
 
-def _as_codes(given: Array, qtype: QType) -> Array:
+def _as_codes(zero_points: Array, qtype: QType) -> Array:
     """Return zero points, each a code of the format, in the storage dtype of the format."""
-    if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
-        least, most = int(given.min()), int(given.max())
+    if zero_points.size and (zero_points.dtype != qtype.storage or not qtype.fills_storage):
+        least, most = int(zero_points.min()), int(zero_points.max())
         if least < qtype.qmin or most > qtype.qmax:
             wrong = between(least, most)
             raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {wrong}")
-    return given.astype(qtype.storage, copy=False)
+    return zero_points.astype(qtype.storage, copy=False)
 
 
-def _as_zeros(given: Array, qtype: QType) -> Array:
+def _as_zeros(zero_points: Array, qtype: QType) -> Array:
     """Return the zero points of codes that only allow 0: floats, and sums."""
-    if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
-        return given
-    if np.any(given.astype(np.float32) != 0):
+    if zero_points.dtype == qtype.storage and zero_points.itemsize == 1 and not np.any(zero_points.view(np.uint8)):
+        return zero_points
+    if np.any(zero_points.astype(np.float32) != 0):
         raise ValueError(f"zero_point must be 0 for {qtype}, the only one that it has")
-    return np.zeros(given.shape, qtype.storage)
+    return np.zeros(zero_points.shape, qtype.storage)
 
 
-def _as_floats(given: Array, dtype: np.dtype[Any]) -> Array:
+def _as_floats(zero_points: Array, dtype: np.dtype[Any]) -> Array:
     """Return the zero points of a convention with float zero points, finite in a dtype."""
     with np.errstate(over="ignore", under="ignore"):
-        ready = given.astype(dtype, copy=False)
+        ready = zero_points.astype(dtype, copy=False)
     if not np.isfinite(ready).all():
-        raise ValueError(f"zero_point must be finite in {dtype}, not {given[~np.isfinite(ready)].flat[0]}")
+        raise ValueError(f"zero_point must be finite in {dtype}, not {zero_points[~np.isfinite(ready)].flat[0]}")
     return ready
 
 
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
 
-def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
+def check_parameter_shape(name: str, shape: tuple[int, ...], size: int, needed: tuple[int, ...]) -> None:
     """Raise an error unless parameters have the wanted shape, or are one number."""
-    if given != wanted and size != 1:
-        raise ValueError(f"{name} has shape {given}, but this axis and block_size need shape {wanted}")
+    if shape != needed and size != 1:
+        raise ValueError(f"{name} has shape {shape}, but this axis and block_size need shape {needed}")
 
 
 def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
@@ -266,7 +267,7 @@ def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     return ParameterRules(params.dtype, row, *row.dtypes(params.dtype, compute), params.block_size)
 
 
-def checked_qparams(
+def check_qparams(
     params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules | None = None
 ) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
@@ -278,7 +279,7 @@ def checked_qparams(
     return in_dtypes_of(params, scale, rules.ready_zero_point(params.zero_point, scale), compute)
 
 
-def planned_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules) -> QParams:
+def qparams_for_plan(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any], rules: ParameterRules) -> QParams:
     """Return parameters in the dtypes that kernels read, for the plan of calls like this one.
 
     The elements of those that have these dtypes are checked at each call, by the driver.
@@ -291,7 +292,7 @@ def planned_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
         fit = scale.shape == zero_point.shape == wanted and (params.computed or scale.dtype) == compute
         if are_read and fit and not params.dtype.scale_element and params.tensor_scale is None:
             return params
-    return checked_qparams(params, shape, compute, rules)
+    return check_qparams(params, shape, compute, rules)
 
 
 def in_dtypes_of(params: QParams, scale: Any, zero_point: Any, compute: np.dtype[Any]) -> QParams:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats import conventions
-from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, checked_coding, coding_of
+from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, check_coding, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, axes_that_fit, granularity, kind_of
@@ -20,7 +20,7 @@ from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.requests.stochastic_rounding import STOCHASTIC
 from fastq.results import QParams
-from fastq.results.parameters import unfilled
+from fastq.results.parameters import parameters_without_numbers
 from fastq.system import arguments
 
 Shape = tuple[int, ...]
@@ -45,10 +45,10 @@ def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     """Return the dtype of values for a dtype or its name."""
     # the type is looked at first: comparing a dtype with a string would parse it, which takes 1 us
     is_name = arguments.is_a(dtype, str) and arguments.equal(dtype, "bfloat16")
-    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else arguments.as_dtype(dtype, name, REAL)
-    if not is_real(wanted):
-        raise TypeError(f"{name} must be {REAL}, not {wanted}")
-    return arguments.native(wanted)
+    dtype_of_values = FLOAT_FORMATS["bfloat16"].dtype if is_name else arguments.as_dtype(dtype, name, REAL)
+    if not is_real(dtype_of_values):
+        raise TypeError(f"{name} must be {REAL}, not {dtype_of_values}")
+    return arguments.native(dtype_of_values)
 
 
 def as_input(x: Any, name: str = "x") -> NDArray[Any]:
@@ -60,10 +60,10 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
 
 def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
-    found = _COMPUTE.get(dtype) or _COMPUTE.get(arguments.native(dtype))
-    if found is None and not is_real(dtype):
+    compute = _COMPUTE.get(dtype) or _COMPUTE.get(arguments.native(dtype))
+    if compute is None and not is_real(dtype):
         raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
-    return found or _FLOAT32
+    return compute or _FLOAT32
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -109,9 +109,9 @@ def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: bool = False) -> str:
     """Return nan if it is a policy; "keep" is one for codes with a NaN, and for scales that are not `given`."""
-    kept = ("keep",) * (qtype is not None)
+    keep = ("keep",) * (qtype is not None)
     omitted = ("omit",) * omits
-    nan = arguments.as_choice(nan, "nan", ("raise", "zero", *kept, *omitted))
+    nan = arguments.as_choice(nan, "nan", ("raise", "zero", *keep, *omitted))
     if qtype is None or nan != "keep":
         return nan
     if given and qtype.scale_element:
@@ -187,10 +187,18 @@ class Request(NamedTuple):
         coding = self.coding
         own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
         computed = None if own is not None or coding.scale == coding.compute else coding.compute
-        where = self.axis, self.granularity.block_size, self.symmetric, self.convention, computed
-        return unfilled(own or coding.scale, coding.zero_point, qtype, *where)
+        return parameters_without_numbers(
+            own or coding.scale,
+            coding.zero_point,
+            qtype,
+            axis=self.axis,
+            block_size=self.granularity.block_size,
+            symmetric=self.symmetric,
+            convention=self.convention,
+            computed=computed,
+        )
 
-    def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
+    def with_granularity(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
         """Return the request for raw parameters of a shape: one number belongs to the whole array.
 
         Scales with all axes, most of length 1, belong to the longer axes, as in NumPy's broadcasting. The argument
@@ -203,27 +211,27 @@ class Request(NamedTuple):
         is_known = not any(map(math.isnan, shape))  # to dask
         if is_known and not block_size and len(scale) == len(shape) and all(map(_spreads, scale, shape)):
             axis = tuple([a for a, n in enumerate(scale) if n != 1])
-            where = Granularity(axis)
+            parts = Granularity(axis)
         else:
             if axis is None:
                 raise ValueError(f"scale has shape {scale}, so it needs an axis: {axes_that_fit(scale, shape, name)}")
-            where = granularity(axis, block_size, len(shape), name)
-            if is_known and scale != where.parameter_shape(shape):
-                raise ValueError(_misfit(scale, shape, axis, where, name))
+            parts = granularity(axis, block_size, len(shape), name)
+            if is_known and scale != parts.parameter_shape(shape):
+                raise ValueError(_misfit(scale, shape, axis, parts, name))
         row = as_convention(self.convention)
-        coding = coding_of(row, self.qtype, False, where.axes, where.block_size, self.coding.compute)
-        return self._replace(axis=axis, granularity=where, coding=coding)
+        coding = coding_of(row, self.qtype, False, parts.axes, parts.block_size, self.coding.compute)
+        return self._replace(axis=axis, granularity=parts, coding=coding)
 
 
 def _spreads(n: int, size: int) -> bool:
     return n in (1, size)
 
 
-def _misfit(scale: Shape, shape: Shape, axis: Axis, where: Granularity, name: str) -> str:
+def _misfit(scale: Shape, shape: Shape, axis: Axis, parts: Granularity, name: str) -> str:
     """Return why raw scales do not fit an array of a shape, and the axes for which they would."""
-    blocks = f" and block_size={where.block_size}" if where.block_size else ""
-    needed = f"axis={axis}{blocks} needs {where.parameter_shape(shape)}"
-    fitting = "" if where.block_size else f"; {axes_that_fit(scale, shape, name)}"
+    blocks = f" and block_size={parts.block_size}" if parts.block_size else ""
+    needed = f"axis={axis}{blocks} needs {parts.parameter_shape(shape)}"
+    fitting = "" if parts.block_size else f"; {axes_that_fit(scale, shape, name)}"
     return f"scale has shape {scale}, but {needed}{fitting}"
 
 
@@ -272,36 +280,46 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     block_size = qtype.block_size or block_size
     always = symmetric or bool(qtype.element or qtype.block_size)
-    where = granularity(axis, block_size, ndim)
+    parts = granularity(axis, block_size, ndim)
     row = as_convention(options.convention)
-    coding = checked_coding(row, qtype, always, where.axes, block_size, compute)
-    half = row.rounded_to(dtype)
+    coding = check_coding(row, qtype, always, parts.axes, block_size, compute)
+    half = row.half_precision_for(dtype)
     nan = check_nan(options.nan, qtype)
     if search is not None:
-        search = search.resolved(qtype, coding.row, always, kind_of(where.axes, block_size), block_size, weighed)
+        search = search.resolve(qtype, coding.row, always, kind_of(parts.axes, block_size), block_size, weighed)
         if search.signs == 2:
             coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
-    how = coding, nan, saturate, half, search
-    stochastic = _is_stochastic(options.rounding, row, qtype)
-    return Request(qtype, options.convention, always, axis, where, *how, stochastic=stochastic)
+    return Request(
+        qtype=qtype,
+        convention=options.convention,
+        symmetric=always,
+        axis=axis,
+        granularity=parts,
+        coding=coding,
+        nan=nan,
+        saturate=saturate,
+        half=half,
+        search=search,
+        stochastic=_is_stochastic(options.rounding, row, qtype),
+    )
 
 
-def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
+def by_calibrator(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
     """Return the request for parameters of data that arrives piece by piece."""
     if (qtype := as_qtype(dtype)).block_size:
         raise ValueError(f"dtype must be a format without its own blocks, not {qtype}")
     axis = arguments.as_axis(axis)
-    kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
+    axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    ndim = max((a + 1 for a in axes if a >= 0), default=0) + max((-a for a in axes if a < 0), default=0)
     nan = check_nan(nan, qtype, omits=True)
     options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention)
     # enough axes that all of the given ones can differ
     return by_range(np.dtype(np.float32), min(ndim, arguments.MOST_AXES), options)._replace(nan=nan)
 
 
-def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
+def shape_of_ranges(shape: Shape, parts: Granularity) -> Shape:
     """Return the shape of the ranges of an array."""
-    ranges = where.parameter_shape(shape)
+    ranges = parts.parameter_shape(shape)
     if 0 in shape and 0 not in ranges:
         raise ValueError(f"x has shape {shape}: the range of no elements has no minimum and no maximum")
     return ranges
@@ -313,10 +331,10 @@ CARRIED = ("dtype", "axis", "block_size", "symmetric", "convention", "bits", "ra
 _DEFAULTS = (*(RangeOptions._field_defaults[name] for name in CARRIED), None)
 
 
-def check_beside_qparams(*given: object) -> None:
+def check_beside_qparams(*values: object) -> None:
     """Raise an error unless the options that QParams already have are at their defaults."""
-    if not arguments.equal(given, _DEFAULTS):
-        pairs = zip((*CARRIED, "importance"), _DEFAULTS, given, strict=True)
+    if not arguments.equal(values, _DEFAULTS):
+        pairs = zip((*CARRIED, "importance"), _DEFAULTS, values, strict=True)
         names = [name for name, default, value in pairs if not arguments.equal(value, default)]
         raise TypeError(f"qparams has {', '.join(names)} already; give one or the other")
 
@@ -335,14 +353,21 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
     row = as_convention(params.convention)
     request = of_qparams(params, ndim, compute_dtype(dtype), row)
     stochastic = _is_stochastic(options.rounding, row, params.dtype)
-    return request._replace(nan=nan, saturate=saturate, half=row.rounded_to(dtype), stochastic=stochastic)
+    return request._replace(nan=nan, saturate=saturate, half=row.half_precision_for(dtype), stochastic=stochastic)
 
 
 def of_qparams(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
     """Return the request to decode by prepared parameters of a convention, for values of a compute type."""
-    where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
+    parts = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
     coding = coding_of(row, params.dtype, params.symmetric, params.axis, params.block_size, compute)
-    return Request(params.dtype, params.convention, params.symmetric, params.axis, where, coding)
+    return Request(
+        qtype=params.dtype,
+        convention=params.convention,
+        symmetric=params.symmetric,
+        axis=params.axis,
+        granularity=parts,
+        coding=coding,
+    )
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------
@@ -357,21 +382,34 @@ def by_numbers(
     """
     compute = check_input(dtype)
     row = as_convention(options.convention)
-    named = (zero_point, QTYPES), (out, QTYPES | CASTS)  # a zero point may also be a float of a convention
-    formats = [rows[each.name] for each, rows in named if each is not None and each.name in rows]
-    qtype = (*formats, QTYPES["uint8"])[0] if options.dtype is None else as_qtype(options.dtype, casts=True)
+    if options.dtype is not None:
+        qtype = as_qtype(options.dtype, casts=True)
+    elif zero_point is not None and zero_point.name in QTYPES:  # it may also be a float of a convention
+        qtype = QTYPES[zero_point.name]
+    else:
+        qtype = (QTYPES | CASTS).get("uint8" if out is None else out.name, QTYPES["uint8"])
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without its own scales, not {qtype}; see quantize")
     row.check_format(qtype)
     axis = arguments.as_axis(options.axis)
-    where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
-    how = check_nan(options.nan, qtype), arguments.as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
-    coding = coding_of(row, qtype, False, None, 0, compute)
-    stochastic = _is_stochastic(options.rounding, row, qtype)
-    return Request(qtype, options.convention, False, axis, where, coding, *how, stochastic=stochastic)
+    parts = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
+    nan = check_nan(options.nan, qtype)
+    saturate = arguments.as_bool(options.saturate, "saturate")
+    return Request(
+        qtype=qtype,
+        convention=options.convention,
+        symmetric=False,
+        axis=axis,
+        granularity=parts,
+        coding=coding_of(row, qtype, False, None, 0, compute),
+        nan=nan,
+        saturate=saturate,
+        half=row.half_precision_for(dtype),
+        stochastic=_is_stochastic(options.rounding, row, qtype),
+    )
 
 
-def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: ValuesOptions) -> Request:
+def codes_by_numbers(dtype: DType, scale: DType | None, dtype_of_result: DType, options: ValuesOptions) -> Request:
     """Return the request of `fastq.dequantize_linear`, before it is placed, for codes of a dtype.
 
     `scale` is the dtype of the given scales, None for Python numbers; `wanted` is the dtype of the values.
@@ -380,11 +418,19 @@ def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: 
     row = as_convention(options.convention)
     row.check_format(qtype)
     axis = arguments.as_axis(options.axis)
-    where = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
-    kind = wanted if row.stored_type == "float64" else scale
+    parts = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
+    kind = dtype_of_result if row.stored_type == "float64" else scale
     compute = compute_dtype(kind) if kind is not None and is_real(kind) else _FLOAT32
     coding = coding_of(row, qtype, False, None, 0, compute)
-    return Request(qtype, options.convention, False, axis, where, coding, decodes=True)
+    return Request(
+        qtype=qtype,
+        convention=options.convention,
+        symmetric=False,
+        axis=axis,
+        granularity=parts,
+        coding=coding,
+        decodes=True,
+    )
 
 
 # --- ranges and errors ------------------------------------------------------------------------------------------------
@@ -394,9 +440,9 @@ def ranges_of(dtype: DType, shape: Shape, options: MinMaxOptions) -> Granularity
     """Return the granularity of `fastq.minmax`."""
     check_input(dtype)
     check_nan(options.nan)
-    where = as_granularity(options.axis, options.block_size, len(shape))
-    shape_of_ranges(shape, where)
-    return where
+    parts = as_granularity(options.axis, options.block_size, len(shape))
+    shape_of_ranges(shape, parts)
+    return parts
 
 
 def check_comparable(x: Shape, q: Shape) -> None:

@@ -32,7 +32,7 @@ class RequantizeRequest(NamedTuple):
 
     qtype: QType  # the code format
     row: Requantization  # the convention
-    where: Granularity  # the elements that share a multiplier and a bias; the array, if there is one of each
+    granularity: Granularity  # the elements that share a multiplier and a bias; the array, if there is one of each
     acc: Shape  # shape of the accumulators
     shape: Shape  # shape of multipliers and biases that are not one number
     codes: tuple[int, int]  # the first and the last code in use
@@ -59,7 +59,7 @@ class RequantizeRequest(NamedTuple):
             return np.full(self.shape, numbers.reshape(()))
         if numbers.shape != self.shape:
             fitting = axes_that_fit(numbers.shape, self.acc, "acc")
-            if self.where is not ARRAY:
+            if self.granularity is not ARRAY:
                 raise ValueError(
                     f"{name} has shape {numbers.shape}, but acc and axis need {self.shape} or one number; {fitting}"
                 )
@@ -83,16 +83,21 @@ def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *
     axis = arguments.as_axis(options.axis)
     if qtype.name not in _FORMATS:
         raise TypeError(f"dtype must be one of {', '.join(_FORMATS)}, not {qtype}")
-    where = granularity(axis, 0, len(shape), "acc")
-    wanted = where.parameter_shape(shape)
-    if all(math.prod(each) == 1 for each in numbers):
-        where = ARRAY
-        wanted = ()
-    bias = None if options.key is None else _bias_dtype(options.key[0], row)
-    return RequantizeRequest(qtype, row, where, shape, wanted, _clamped(options.clamp, qtype), bias)
+    channels = granularity(axis, 0, len(shape), "acc")
+    if all(math.prod(shape_of_numbers) == 1 for shape_of_numbers in numbers):
+        channels = ARRAY
+    return RequantizeRequest(
+        qtype=qtype,
+        row=row,
+        granularity=channels,
+        acc=shape,
+        shape=channels.parameter_shape(shape),
+        codes=_code_range(options.clamp, qtype),
+        bias=None if options.key is None else _bias_dtype(options.key[0], row),
+    )
 
 
-def _clamped(clamp: object, qtype: QType) -> tuple[int, int]:
+def _code_range(clamp: object, qtype: QType) -> tuple[int, int]:
     """Return the first and the last code in use."""
     if clamp is None:
         return int(qtype.qmin), int(qtype.qmax)
@@ -129,10 +134,10 @@ def check_multiplier(dtype: np.dtype[Any] | None) -> None:
 
 def _ready_multiplier(multiplier: Any) -> Array:
     """Return multipliers in float32 or float64, finite and not negative."""
-    given = arguments.as_array(multiplier, "multiplier")
-    check_multiplier(given.dtype)
-    kind = arguments.native(given.dtype)
-    ready = given.astype(kind if kind == _FLOAT32 else _FLOAT64, copy=False)
+    multipliers = arguments.as_array(multiplier, "multiplier")
+    check_multiplier(multipliers.dtype)
+    kind = arguments.native(multipliers.dtype)
+    ready = multipliers.astype(kind if kind == _FLOAT32 else _FLOAT64, copy=False)
     bad = ~((ready >= 0) & (ready < np.inf))
     if bad.any():
         first = ready[bad].flat[0]

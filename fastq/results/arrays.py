@@ -14,7 +14,7 @@ from fastq.formats.conventions import Convention
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
 from fastq.results import late
-from fastq.results.indexing import Parted, Pick, as_new_shape, axis_like, packed_picks, part_at, parted_by, reshaped
+from fastq.results.indexing import Parts, Pick, as_new_shape, axis_like, packed_picks, part_at, parts_of, reshape_parts
 from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text, without_checks
 from fastq.system import imports
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
@@ -31,10 +31,10 @@ def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
     if name != own:
         raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
-    found = qtype.storage if own == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
-    if found is None:
+    dtype_of_codes = qtype.storage if own == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
+    if dtype_of_codes is None:
         raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
-    return np.dtype(found)
+    return np.dtype(dtype_of_codes)
 
 
 @imports.late
@@ -96,10 +96,10 @@ class QuantizedArray:
     def __init__(self, codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> None:
         if not is_a(qparams, QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
-        given = as_array(codes, "codes")
+        codes_array = as_array(codes, "codes")
         sizes = as_shape(shape)
-        check_stored_codes(given, qparams.dtype, sizes)
-        self.__dict__.update(codes=given, qparams=qparams, shape=sizes)
+        check_stored_codes(codes_array, qparams.dtype, sizes)
+        self.__dict__.update(codes=codes_array, qparams=qparams, shape=sizes)
 
     scale = Forwarded[NDArray[Any]]("qparams.scale", "Value of one code step.")
     zero_point = Forwarded[NDArray[Any]]("qparams.zero_point", "The code of 0.0.")
@@ -227,14 +227,14 @@ class QuantizedArray:
         >>> q[[0, 2], ::2].shape
         (2, 2)
         """
-        part = part_at(index, self._parted)
-        codes = self._codes_of(part.picks, part.parted.shape)
-        return self._with(codes, lambda numbers: numbers[(*part.parameters, ...)], part.parted)
+        part = part_at(index, self._parts_with_parameters)
+        codes = self._codes_of(part.picks, part.parts.shape)
+        return self._with(codes, lambda numbers: numbers[(*part.parameters, ...)], part.parts)
 
     @property
-    def _parted(self) -> Parted:
+    def _parts_with_parameters(self) -> Parts:
         """The elements that share parameters: the whole array, if one parameter stands for several channels."""
-        return parted_by(self.scale.shape, self.shape, self.axis, self.block_size)
+        return parts_of(self.scale.shape, self.shape, self.axis, self.block_size)
 
     def _codes_of(self, picks: tuple[Pick, ...], shape: tuple[int, ...]) -> NDArray[Any]:
         """Return the codes of a part; they are packed again if rows don't begin and end with whole bytes."""
@@ -276,7 +276,7 @@ class QuantizedArray:
             raise TypeError(
                 "q.codes has named dimensions, which reshape would lose: reshape an array with q.codes.data"
             )
-        new = reshaped(as_new_shape(shape, self.size), self._parted)
+        new = reshape_parts(as_new_shape(shape, self.size), self._parts_with_parameters)
         return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
 
     def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -288,19 +288,19 @@ class QuantizedArray:
             return self.codes.reshape(packed_shape(shape, self.dtype))
         return late.pack()(self.unpacked().reshape(shape), self.dtype)
 
-    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Parted) -> Self:
+    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], parts: Parts) -> Self:
         """Return an array of other codes; `of_numbers` returns its parameters from those of this array."""
         p = self.qparams
-        if p.scale.shape != self._parted.parameter_shape:
+        if p.scale.shape != self._parts_with_parameters.parameter_shape:
             of_numbers = _same
-        axis = axis_like(p.axis, where.axes, len(where.shape))
+        axis = axis_like(p.axis, parts.axes, len(parts.shape))
         if axis == p.axis:
             params = p.with_values(of_numbers(p.scale), of_numbers(p.zero_point))
         else:
             convention = convention_for(p, axis)
             numbers = {"scale": of_numbers(p.scale), "zero_point": of_numbers(p.zero_point)}
             params = replace(p, **numbers, axis=axis, convention=convention)
-        return without_checks(type(self), codes, params, where.shape)
+        return without_checks(type(self), codes, params, parts.shape)
 
     def astype(self, dtype: DTypeLike) -> NDArray[Any]:
         """Return the values in a float dtype; to get other codes, call `fastq.quantize`.

@@ -110,10 +110,10 @@ class BitInformation:
         mantissa = of_width(len(self.counts))[0]
         if level == 1.0:
             return mantissa
-        found = self.information
-        found = np.where(found > 1.5 * found[-4:].max(), found, 0.0).cumsum()
-        reached = found > level * found[-1]
-        return max(int(reached.argmax()) + 1 - (len(found) - mantissa), 0) if reached.any() else mantissa
+        information = self.information
+        information = np.where(information > 1.5 * information[-4:].max(), information, 0.0).cumsum()
+        reached = information > level * information[-1]
+        return max(int(reached.argmax()) + 1 - (len(information) - mantissa), 0) if reached.any() else mantissa
 
 
 def of_counts(dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:

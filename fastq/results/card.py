@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.results.elements import code_ends, codes_at, sampled_places
+from fastq.results.elements import code_ends, codes_at, sample_places
 from fastq.results.parameters import QParams, parameters_text, scheme_text
 from fastq.system.arguments import as_array, is_lazy
 
@@ -45,7 +45,7 @@ def card(codes: Any, p: QParams, shape: tuple[int, ...], nbytes: int) -> str:
         scheme=html.escape(scheme_text(p)),
         numbers=html.escape(parameters_text(p)),
         size=f"{nbytes:,} bytes{bits}",
-        histogram="" if is_lazy(codes) or not size else _histogram(*counted(as_array(codes, "codes"), p, shape)),
+        histogram="" if is_lazy(codes) or not size else _histogram(*histogram_of(as_array(codes, "codes"), p, shape)),
     )
     return _FRAME.format(content)
 
@@ -60,10 +60,10 @@ def card_of_numbers(title: str, numbers: Mapping[str, str]) -> str:
     return _FRAME.format(f"<div><b>{html.escape(title)}</b></div>\n<table>\n{rows}\n</table>")
 
 
-def counted(codes: NDArray[Any], p: QParams, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], float, float]:
+def histogram_of(codes: NDArray[Any], p: QParams, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], float, float]:
     """Return a histogram of a sample of the codes, and the first and the last code in use."""
     first, last = code_ends(p)
-    places = sampled_places(shape, SAMPLE)
+    places = sample_places(shape, SAMPLE)
     numbers = codes_at(codes, p.dtype, places).astype(np.float64)
     if p.dtype.element and not p.dtype.codebook:
         return np.histogram(numbers[np.isfinite(numbers)], BARS, (first, last))[0], first, last

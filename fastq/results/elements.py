@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.describe import format_value_formula, value_formula
 from fastq.formats.qtypes import QType
-from fastq.results.indexing import parted_by
+from fastq.results.indexing import parts_of
 from fastq.results.parameters import QParams, coding_of_parameters
 from fastq.system.arguments import as_array, is_lazy
 from fastq.system.dtypes import Array
@@ -41,12 +41,12 @@ def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
 
 def parameter_places(p: QParams, shape: tuple[int, ...], places: Places) -> Places:
     """Return where the parameters of the elements at some places are."""
-    where = parted_by(p.scale.shape, shape, p.axis, p.block_size)
-    if p.scale.shape != where.parameter_shape:  # one number for all
+    parts = parts_of(p.scale.shape, shape, p.axis, p.block_size)
+    if p.scale.shape != parts.parameter_shape:  # one number for all
         return (0,) * p.scale.ndim
     if not p.block_size:
-        return tuple(places[a] for a in where.axes)
-    return tuple(place // p.block_size if a in where.axes else place for a, place in enumerate(places))
+        return tuple(places[a] for a in parts.axes)
+    return tuple(place // p.block_size if a in parts.axes else place for a, place in enumerate(places))
 
 
 def code_ends(p: QParams) -> tuple[float, float]:
@@ -67,8 +67,8 @@ def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype
     row = coding_of_parameters(p).row
     first, last = code_ends(p)
-    where = parameter_places(p, shape, places)
-    scale, zero_point = (as_array(number, "parameters")[(*where, ...)] for number in (p.scale, p.zero_point))
+    parameter_index = parameter_places(p, shape, places)
+    scale, zero_point = (as_array(number, "parameters")[(*parameter_index, ...)] for number in (p.scale, p.zero_point))
     code = codes.astype(ftype)
     table = p.dtype.codebook
     return {
@@ -93,7 +93,7 @@ def values_at(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) 
     return values_of(codes_at(codes, p.dtype, places), p, shape, places)
 
 
-def sampled_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp], ...]:
+def sample_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp], ...]:
     """Return the places of all elements of an array, or a random sample of `most`, the same at each call."""
     size = math.prod(shape)
     picked = np.arange(size) if size <= most else np.random.default_rng(0).integers(size, size=most)
@@ -132,12 +132,12 @@ def names_in(formula: str) -> list[str]:
     return list(dict.fromkeys(_NAME.findall(formula)))
 
 
-def filled_in(formula: str, terms: dict[str, Any]) -> str:
+def fill_in(formula: str, terms: dict[str, Any]) -> str:
     """Return a formula with the numbers of one element instead of names."""
-    return _NAME.sub(lambda name: written(terms[name[0]]), formula)
+    return _NAME.sub(lambda name: number_text(terms[name[0]]), formula)
 
 
-def written(number: Any) -> str:
+def number_text(number: Any) -> str:
     """Return a number with enough digits to distinguish it from others of its type."""
     return str(number).removesuffix(".0")
 
@@ -155,9 +155,11 @@ def codes_text(codes: Any, p: QParams, shape: tuple[int, ...], prefix: str) -> s
         return ""
     whole = math.prod(shape) <= WHOLE
     places = [np.arange(n) if whole else _ends(n) for n in shape]
-    shown = codes_at(as_array(codes, "codes"), p.dtype, np.ix_(*places)).reshape([len(place) for place in places])
+    codes_at_ends = codes_at(as_array(codes, "codes"), p.dtype, np.ix_(*places)).reshape(
+        [len(place) for place in places]
+    )
     threshold = WHOLE if whole else 0
-    return np.array2string(shown, separator=", ", prefix=prefix, threshold=threshold, edgeitems=EDGE)
+    return np.array2string(codes_at_ends, separator=", ", prefix=prefix, threshold=threshold, edgeitems=EDGE)
 
 
 def _ends(n: int) -> NDArray[np.intp]:

@@ -11,7 +11,7 @@ from fastq.formats import describe
 from fastq.formats.describe import code_formula, format_code_formula, format_scale_formula, scale_formula
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.results import elements
-from fastq.results.elements import code_ends, codes_at, evaluate, filled_in, formula_of, parameter_places, written
+from fastq.results.elements import code_ends, codes_at, evaluate, fill_in, formula_of, number_text, parameter_places
 from fastq.results.indexing import picks_of
 from fastq.results.parameters import QParams, coding_of_parameters, scheme_text
 from fastq.system.arguments import as_array, shown
@@ -44,20 +44,20 @@ def explain(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> 
     _check_scale(p, parameter_places(p, shape, places))
     value = evaluate(formulas["value"], terms).astype(p.compute_dtype)[()]
     numbers = {name: terms[name][()] for name in elements.names_in(formulas["value"]) if name in _SHOWN}
-    of_element = ", ".join(f"{name} {written(number)}" for name, number in numbers.items())
-    lines += [f"element {places}: {of_element}", f"value = {filled_in(formulas['value'], terms)} = {written(value)}"]
+    of_element = ", ".join(f"{name} {number_text(number)}" for name, number in numbers.items())
+    lines += [f"element {places}: {of_element}", f"value = {fill_in(formulas['value'], terms)} = {number_text(value)}"]
     return Explanation(formulas, numbers, value, "\n".join(lines))
 
 
-def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
+def _check_scale(p: QParams, parameter_index: tuple[Any, ...]) -> None:
     """Raise ValueError if the scale of an element is one that `dequantize` refuses."""
-    given = as_array(p.scale, "parameters")[(*where, ...)]
-    kept = coding_of_parameters(p).scale
+    as_given = as_array(p.scale, "parameters")[(*parameter_index, ...)]
+    scale_dtype = coding_of_parameters(p).scale
     with np.errstate(over="ignore"):
-        scale = given.astype(kept)
+        scale = as_given.astype(scale_dtype)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
         wanted = WANTED_SCALES[True, p.dtype.codebook is not None]
-        raise ValueError(f"scale must be {wanted} in {kept}; the element has scale {given[()]}")
+        raise ValueError(f"scale must be {wanted} in {scale_dtype}; the element has scale {as_given[()]}")
 
 
 def formulas_of(p: QParams) -> dict[str, str]:

@@ -20,7 +20,7 @@ Pick = int | slice | NDArray[Any]  # the indices that are taken along an axis
 WHOLE = slice(None)
 
 
-class Parted(NamedTuple):
+class Parts(NamedTuple):
     """The shape of an array, and the elements that share parameters."""
 
     shape: tuple[int, ...]
@@ -42,23 +42,29 @@ class Parted(NamedTuple):
         return self.granularity.parameter_shape(self.shape)
 
 
-def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parted:
-    """Return the granularity of parameters of a shape: the whole array if one stands for several channels."""
-    where = Parted(shape, granularity(axis, block_size, len(shape), "q"))
-    if parameters == where.parameter_shape:
-        return where
-    if math.prod(parameters) != 1:
-        needed = where.parameter_shape
-        raise ValueError(f"qparams.scale has shape {parameters}, but this axis and block_size need shape {needed}")
-    return where if block_size else Parted(shape, ARRAY)
+def parts_of(scale_shape: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parts:
+    """Return which elements of an array share parameters, whose scale has a shape.
+
+    These are the channels or blocks that `axis` and `block_size` name. A single scale may stand for all channels: then
+    all elements share it.
+    """
+    parts = Parts(shape, granularity(axis, block_size, len(shape), "q"))
+    if scale_shape == parts.parameter_shape:
+        return parts
+    if math.prod(scale_shape) != 1:
+        needed = parts.parameter_shape
+        raise ValueError(f"qparams.scale has shape {scale_shape}, but this axis and block_size need shape {needed}")
+    return parts if block_size else Parts(shape, ARRAY)
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
     """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, or None for no axes."""
     if not axes:
         return None
-    named = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
-    if all(-ndim <= each < ndim for each in named) and sorted(each % ndim for each in named) == list(axes):
+    axes_by_name = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+    if all(-ndim <= each < ndim for each in axes_by_name) and sorted(each % ndim for each in axes_by_name) == list(
+        axes
+    ):
         return axis
     return axes if isinstance(axis, tuple) or len(axes) > 1 else axes[0]
 
@@ -71,10 +77,10 @@ class Part(NamedTuple):
 
     picks: tuple[Pick, ...]  # the indices that it takes along each axis
     parameters: tuple[Pick, ...]  # the indices that it takes along each axis of the parameters
-    parted: Parted
+    parts: Parts
 
 
-def part_at(index: object, whole: Parted) -> Part:
+def part_at(index: object, whole: Parts) -> Part:
     """Return the part of an array at an index."""
     picks = picks_of(index, whole.shape)
     of_axis = [
@@ -84,20 +90,20 @@ def part_at(index: object, whole: Parted) -> Part:
     left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
     shape = tuple(_count(picks[a], whole.shape[a]) for a in left)
     axes = tuple(left.index(a) for a in whole.axes if a in left)
-    return Part(tuple(picks), tuple(parameters), Parted(shape, Granularity(axes, whole.block_size)))
+    return Part(tuple(picks), tuple(parameters), Parts(shape, Granularity(axes, whole.block_size)))
 
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
     """Return what an index takes along each axis."""
-    given = list(index) if is_a(index, tuple) else [index]
-    dots = [k for k, each in enumerate(given) if each is Ellipsis]
-    if len(given) - len(dots) > len(shape):
-        raise IndexError(f"q has {len(shape)} axes, but the index is for {len(given) - len(dots)}")
+    items_of_index = list(index) if is_a(index, tuple) else [index]
+    dots = [k for k, each in enumerate(items_of_index) if each is Ellipsis]
+    if len(items_of_index) - len(dots) > len(shape):
+        raise IndexError(f"q has {len(shape)} axes, but the index is for {len(items_of_index) - len(dots)}")
     if len(dots) > 1:
         raise IndexError("an index has one '...' at most")
-    fill = [WHOLE] * (len(shape) - len(given) + len(dots))
-    at = dots[0] if dots else len(given)
-    items = [*given[:at], *fill, *given[at + 1 :]]
+    fill = [WHOLE] * (len(shape) - len(items_of_index) + len(dots))
+    at = dots[0] if dots else len(items_of_index)
+    items = [*items_of_index[:at], *fill, *items_of_index[at + 1 :]]
     picks = [_pick(item, axis, n) for axis, (item, n) in enumerate(zip(items, shape, strict=True))]
     arrays = sum(is_a(pick, np.ndarray) for pick in picks)
     if arrays > 1 or (arrays and any(isinstance(pick, int) for pick in picks)):
@@ -145,14 +151,14 @@ def _count(pick: Pick, n: int) -> int:
     return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
 
 
-def _of_blocks(pick: Pick, whole: Parted, axis: int) -> slice:
+def _of_blocks(pick: Pick, whole: Parts, axis: int) -> slice:
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
-        taken = f"{places.start}:{places.stop}:{places.step}" if isinstance(pick, slice) else shown(pick)
+        indices = f"{places.start}:{places.stop}:{places.step}" if isinstance(pick, slice) else shown(pick)
         raise ValueError(
-            f"index {taken} cuts blocks of {size} along axis {axis}: a slice there begins at a multiple of {size} and "
-            "has step 1; or index q.dequantize()"
+            f"index {indices} cuts blocks of {size} along axis {axis}: a slice there begins at a multiple of {size} "
+            "and has step 1; or index q.dequantize()"
         )
     return slice(places.start // size, -(-places.stop // size)) if places else slice(0, 0)
 
@@ -180,36 +186,37 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
 
 def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     """Return the shape that was passed to `reshape`, as sizes or as one tuple; -1 is the size that is left."""
-    given = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
-    wanted = [as_int(each, "shape", "ints") for each in given]
-    if wanted.count(-1) == 1:
-        others = math.prod(n for n in wanted if n != -1)
-        wanted[wanted.index(-1)] = size // others if others else -1
-    if len(wanted) > MOST_AXES:
-        raise ValueError(f"shape must have at most {MOST_AXES} axes, as in NumPy, not {len(wanted)}")
-    if min(wanted, default=0) < 0 or math.prod(wanted) != size:
-        raise ValueError(f"shape must have {size} elements, not {shown(given)}")
-    return tuple(wanted)
+    sizes_of_axes = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
+    new_shape = [as_int(each, "shape", "ints") for each in sizes_of_axes]
+    if new_shape.count(-1) == 1:
+        others = math.prod(n for n in new_shape if n != -1)
+        new_shape[new_shape.index(-1)] = size // others if others else -1
+    if len(new_shape) > MOST_AXES:
+        raise ValueError(f"shape must have at most {MOST_AXES} axes, as in NumPy, not {len(new_shape)}")
+    if min(new_shape, default=0) < 0 or math.prod(new_shape) != size:
+        raise ValueError(f"shape must have {size} elements, not {shown(sizes_of_axes)}")
+    return tuple(new_shape)
 
 
-def reshaped(shape: tuple[int, ...], whole: Parted) -> Parted:
+def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
     """Return the granularity of an array in another shape, in which each parameter belongs to the same elements."""
     if not whole.axes:
-        return Parted(shape, whole.granularity)
+        return Parts(shape, whole.granularity)
     axes = _block_axis(shape, whole) if whole.block_size else _channel_axes(shape, whole)
     if axes is None:
-        kept = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
-        where = whole.axes[0] if len(whole.axes) == 1 else whole.axes
+        kind_of_parts = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
+        axes_of_parts = whole.axes[0] if len(whole.axes) == 1 else whole.axes
         raise ValueError(
-            f"shape {shape} joins parts of shape {whole.shape} with their own parameters, {kept} {where}; "
-            "q.dequantize().reshape takes any shape"
+            f"shape {shape} joins parts of shape {whole.shape} with their own parameters, "
+            f"{kind_of_parts} {axes_of_parts}; q.dequantize().reshape takes any shape"
         )
-    return Parted(shape, Granularity(axes, whole.block_size))
+    return Parts(shape, Granularity(axes, whole.block_size))
 
 
-def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
+def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
     """Return the axis along which blocks run in another shape: of the same length, or both of whole blocks."""
-    (axis,), size = whole.axes, whole.block_size
+    (axis,) = whole.axes
+    size = whole.block_size
     length = whole.shape[axis]
     inner = math.prod(whole.shape[axis + 1 :])
     places = [a for a in range(len(shape)) if math.prod(shape[a + 1 :]) == inner]
@@ -218,7 +225,7 @@ def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None
     return next(((a,) for a in (*alike, *reversed(whole_blocks))), None)
 
 
-def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
+def _channel_axes(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
     """Return the axes of another shape that lie within those of channels; None if an axis lies in both kinds."""
     runs = _runs(whole)
     kept = []
@@ -237,7 +244,7 @@ def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | No
     return tuple(kept) if parameters == math.prod(whole.parameter_shape) else None
 
 
-def _runs(whole: Parted) -> Iterator[tuple[bool, int]]:
+def _runs(whole: Parts) -> Iterator[tuple[bool, int]]:
     """Yield the number of elements of neighbouring axes of a kind, and whether they have parameters."""
     kinds = [(axis in whole.axes, n) for axis, n in enumerate(whole.shape) if n != 1]
     for own, run in groupby(kinds, key=operator.itemgetter(0)):

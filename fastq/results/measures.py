@@ -137,10 +137,10 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
         raise missing_values(missing)
     if not sum(columns["size"]):
         raise ValueError("x is empty: there is no error to measure")
-    found: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}
-    found |= {name: None if None in columns[name] else sum(columns[name]) for name in ("size", "zeros", "clipped")}
-    found |= {name: _greatest(columns[name]) for name in ("largest", "largest_relative")}
-    return measures_of(Totals(**found))
+    totals: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}
+    totals |= {name: None if None in columns[name] else sum(columns[name]) for name in ("size", "zeros", "clipped")}
+    totals |= {name: _greatest(columns[name]) for name in ("largest", "largest_relative")}
+    return measures_of(Totals(**totals))
 
 
 def _greatest(numbers: list[float]) -> float:

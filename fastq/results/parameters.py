@@ -29,12 +29,12 @@ from fastq.system.arguments import (
 )
 
 
-def _as_numbers(name: str, given: object) -> NDArray[Any]:
+def _as_numbers(name: str, numbers: object) -> NDArray[Any]:
     """Return numbers as an array in their own dtype; Python numbers as zero points or in float64."""
-    array = as_array(given, name)
+    array = as_array(numbers, name)
     if array.dtype.kind not in "iuf" and array.dtype.name not in FLOAT_FORMATS and array.dtype.name not in QTYPES:
-        raise TypeError(f"{name} must be an array of numbers, not {shown(given)}")
-    return array.astype(np.float64) if name == "scale" and arguments.is_python(given) else array
+        raise TypeError(f"{name} must be an array of numbers, not {shown(numbers)}")
+    return array.astype(np.float64) if name == "scale" and arguments.is_python(numbers) else array
 
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
@@ -134,8 +134,8 @@ class QParams:
     @property
     def compute_dtype(self) -> np.dtype[Any]:
         """Compute type: that of the values, float32 or float64."""
-        given = self.computed or self.scale.dtype
-        return np.dtype(np.float64 if given.type is np.float64 else np.float32)  # in any byte order
+        dtype = self.computed or self.scale.dtype
+        return np.dtype(np.float64 if dtype.type is np.float64 else np.float32)  # in any byte order
 
     def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> Self:
         """Return these parameters with other numbers, in a fifth of the time of `dataclasses.replace`.
@@ -208,10 +208,11 @@ class QParams:
         return f"QParams({scheme_text(self)}, {parameters_text(self)})"
 
 
-def unfilled(
+def parameters_without_numbers(
     scale: np.dtype[Any],
     zero_point: np.dtype[Any],
     dtype: QType,
+    *,
     axis: Axis,
     block_size: int,
     symmetric: bool,
@@ -220,18 +221,25 @@ def unfilled(
 ) -> QParams:
     """Return valid parameters without numbers; the numbers will have these dtypes."""
     params = object.__new__(QParams)
-    tensor_scale = np.ones((), np.float32) if dtype.has_tensor_scale else None
-    where = {"axis": axis, "block_size": block_size, "symmetric": symmetric, "convention": convention}
-    numbers = {"scale": np.empty(0, scale), "zero_point": np.empty(0, zero_point), "tensor_scale": tensor_scale}
-    vars(params).update(numbers, dtype=dtype, **where, computed=computed)
+    vars(params).update(
+        scale=np.empty(0, scale),
+        zero_point=np.empty(0, zero_point),
+        dtype=dtype,
+        axis=axis,
+        block_size=block_size,
+        symmetric=symmetric,
+        convention=convention,
+        tensor_scale=np.ones((), np.float32) if dtype.has_tensor_scale else None,
+        computed=computed,
+    )
     vars(params)["key"] = _key_of(params)
     return params
 
 
 def _key_of(p: QParams) -> ParameterKey:
     """Return everything in some parameters except their values."""
-    where = p.dtype, p.axis, p.block_size, p.symmetric, p.convention, p.computed
-    return ParameterKey((*where, p.tensor_scale is not None))
+    has_tensor_scale = p.tensor_scale is not None
+    return ParameterKey((p.dtype, p.axis, p.block_size, p.symmetric, p.convention, p.computed, has_tensor_scale))
 
 
 def without_checks(kind: type[Kind], codes: Any, qparams: QParams, shape: tuple[int, ...]) -> Kind:
@@ -278,11 +286,11 @@ def parameters_text(p: QParams) -> str:
     return ", ".join(f"{name}={text}" for name, text in texts.items())
 
 
-def _numbers_text(given: Any) -> str:
+def _numbers_text(numbers_or_lazy: Any) -> str:
     """Return a number as text, or the smallest and the largest of several."""
-    if is_lazy(given):
+    if is_lazy(numbers_or_lazy):
         return "a dask array"
-    numbers = as_array(given, "parameters").astype(np.float64)
+    numbers = as_array(numbers_or_lazy, "parameters").astype(np.float64)
     if not numbers.size:
         return "none"
     least, most = (f"{end:.{6 if numbers.ndim == 0 else 4}g}" for end in (numbers.min(), numbers.max()))

@@ -144,19 +144,19 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
     for choice in choices if is_a(value, str) else ():
         if equal(value, choice):
             return choice
-    meant = did_you_mean(value, choices, {})
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{meant}")
+    hint = did_you_mean(value, choices, {})
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{hint}")
 
 
-def as_items(items: Any, name: str, wanted: str) -> list[Any]:
+def as_items(items: Any, name: str, expected: str) -> list[Any]:
     """Return the items of an iterable, at most as many as an array has axes, since an iterator may not end."""
     try:
-        found = list(islice(items, MOST_AXES + 1))
+        first_items = list(islice(items, MOST_AXES + 1))
     except Exception as error:
-        raise TypeError(f"{name} must be {wanted}, not {shown(items)}") from error
-    if len(found) > MOST_AXES:
-        raise ValueError(f"{name} must be {wanted}, at most {MOST_AXES}, not {shown(items)}")
-    return found
+        raise TypeError(f"{name} must be {expected}, not {shown(items)}") from error
+    if len(first_items) > MOST_AXES:
+        raise ValueError(f"{name} must be {expected}, at most {MOST_AXES}, not {shown(items)}")
+    return first_items
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
@@ -234,10 +234,10 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
             "functions that work chunk by chunk"
         )
     if has_named_dimensions(x):
-        return as_array(_converted(x, name, _without_names), f"{name}.data")
+        return as_array(_convert(x, name, _without_names), f"{name}.data")
     refuse_mask(x, name)
     _check_device(x, name)
-    array: NDArray[Any] = _converted(_with_arrays(x, (name,)), name, _imported)
+    array: NDArray[Any] = _convert(_with_arrays(x, (name,)), name, _import_array)
     if array.dtype == object and not is_a(x, np.ndarray):  # such as None, dicts and sparse matrices
         raise TypeError(f"{name} must be an array of numbers, not {shown(x)}")
     _warn_of_unit(x, name)
@@ -247,7 +247,7 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     return array.view(np.ndarray)
 
 
-def _converted(x: Any, name: str, convert: Callable[[Any], Any]) -> Any:
+def _convert(x: Any, name: str, convert: Callable[[Any], Any]) -> Any:
     """Return what a function makes of a caller's object, whose errors become errors that name the argument."""
     try:
         return convert(x)
@@ -388,7 +388,7 @@ def _check_device(x: Any, name: str) -> None:
         )
 
 
-def _imported(x: Any) -> NDArray[Any]:
+def _import_array(x: Any) -> NDArray[Any]:
     """Return an array with the memory of an object with `__array__`, the buffer protocol or DLPack; else a new one."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is not None and isinstance(x, tensor) and not x.requires_grad and _name_of(x.dtype) in _OF_ML_DTYPES:
@@ -406,15 +406,15 @@ def _get_close_matches() -> Callable[..., list[str]]:
     return get_close_matches
 
 
-def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
+def did_you_mean(spelling: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
     """Return the end of an error message: the name that was probably meant, or an empty text."""
-    if not is_a(given, str):
+    if not is_a(spelling, str):
         return ""
-    lower = str.lower(given)
+    lower = str.lower(spelling)
     spelled = {name.lower(): name for name in known}
     similar = _get_close_matches()(lower, spelled, 1)
-    meant = aliases.get(lower, *[spelled[name] for name in similar] or [""])
-    return f": did you mean {meant}?" if meant else ""
+    likely = aliases.get(lower, *[spelled[name] for name in similar] or [""])
+    return f": did you mean {likely}?" if likely else ""
 
 
 def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:

@@ -34,7 +34,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".fastq-{secrets.token_hex(8)}.part")
     try:
         with ExitStack() as lock:
-            with _created(temporary, mode) as file:
+            with _create(temporary, mode) as file:
                 if LOCKS:
                     lock.callback(os.close, os.dup(file.fileno()))
                 yield file
@@ -55,7 +55,7 @@ def is_temporary(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def _created(path: Path, mode: int) -> BinaryIO:
+def _create(path: Path, mode: int) -> BinaryIO:
     """Create a file that is locked while it is open, which shows that it is not abandoned."""
     while True:
         file = open(path, "xb", opener=functools.partial(os.open, mode=mode))  # noqa: SIM115

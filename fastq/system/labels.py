@@ -10,7 +10,7 @@ import numpy as np
 from fastq.system.arguments import is_lazy, shown
 
 
-def aligned(other: Any, x: Any, name: str, of: str) -> Any:
+def align(other: Any, x: Any, name: str, of: str) -> Any:
     """Return an array in the order of the dimensions of x; raise ValueError if the labels of the two disagree.
 
     `name` and `of` are the arguments that the array and x come from.
@@ -18,8 +18,8 @@ def aligned(other: Any, x: Any, name: str, of: str) -> Any:
     if set(other.dims) != set(x.dims):
         by_position = f", or by position {name}.data" if other.shape == x.shape else ""
         raise ValueError(
-            f"{name} has the dimensions {_listed(other.dims)}, but {of} has {_listed(x.dims)}: pass one with the same "
-            f"dimensions, as {name}.rename gives them other names{by_position}"
+            f"{name} has the dimensions {_list_of_names(other.dims)}, but {of} has {_list_of_names(x.dims)}: pass one "
+            f"with the same dimensions, as {name}.rename gives them other names{by_position}"
         )
     check_coordinates(other, x, name, of)
     return other if other.dims == x.dims else other.transpose(*x.dims)
@@ -30,8 +30,8 @@ def axes_of(parameters: Any, x: Any, name: str, of: str) -> tuple[int, ...]:
     unknown = [dim for dim in parameters.dims if dim not in x.dims]
     if unknown:
         raise ValueError(
-            f"{name} has the dimension {unknown[0]!r}, but {of} has {_listed(x.dims)}: {name}.rename gives it another "
-            f"name, and {name}.data with axis= has none"
+            f"{name} has the dimension {unknown[0]!r}, but {of} has {_list_of_names(x.dims)}: {name}.rename gives it "
+            f"another name, and {name}.data with axis= has none"
         )
     return tuple(sorted(x.dims.index(dim) for dim in parameters.dims))
 
@@ -149,5 +149,5 @@ def _text(label: Any) -> str:
     return str(label) if isinstance(label, np.generic) else shown(label)
 
 
-def _listed(dims: Any) -> str:
+def _list_of_names(dims: Any) -> str:
     return f"({', '.join(map(str, dims))})"

@@ -161,9 +161,7 @@ def test_lanes_of_a_table_by_memory_and_by_registers(words, monkeypatch):
 
     def take(table, index, out):
         lanes = load(pointer(index, types.int32), 0, indices)
-        store(
-            pointer(out, types.float32), 0, codebooks.permuted(load(pointer(table, types.float32), 0, numbers), lanes)
-        )
+        store(pointer(out, types.float32), 0, codebooks.permute(load(pointer(table, types.float32), 0, numbers), lanes))
 
     table = np.tile(np.arange(8, dtype=np.float32) / 3, LANES // 8)
     index = np.random.default_rng(0).integers(-(2**31), 2**31, LANES, np.int32)

@@ -9,17 +9,17 @@ import ml_dtypes
 import numba
 import numpy as np
 import pytest
-from numba import types
 from catalogue import same_bytes, same_quantized
 from gguf_blocks import oracle, same_values
+from numba import types
 
 import fastq
 from fastq import reference
 from fastq.engine.jit import numba_intrinsic, traced
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
-from fastq.kernels.body.range_search import _prepared_for_search
-from fastq.kernels.formulas import PreparedScale
+from fastq.kernels.body.range_search import _prepare_for_search
+from fastq.kernels.formulas import PreparedBlockScale
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.ops.cast import cast_floats
@@ -235,8 +235,8 @@ def test_searches_divide_by_scales_in_the_order_of_quantizing():
 
     @traced
     def factor_of(spec, scale, tensor):
-        given = PreparedScale(scale, tensor, scale, scale, scale, scale)
-        return _prepared_for_search(spec, given).factor
+        given = PreparedBlockScale(scale, tensor, scale, scale, scale, scale)
+        return _prepare_for_search(spec, given).factor
 
     of_numbers = numba_intrinsic(factor_of, UNITS_OF_TENSOR, result=types.float32)
     factor = numba.njit(lambda scale, tensor: of_numbers(scale, tensor))

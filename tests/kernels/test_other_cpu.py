@@ -102,13 +102,13 @@ def test_kernels_of_all_formats_are_compiled(kind, fewest):
 
 MUTANTS = {
     "a signaling NaN is met by infinity": (
-        "spec.py",
+        "nan.py",
         "v.select(x == x, x, lo), v.select(x == x, x, hi)",
         "v.minimum(x, lo), v.maximum(x, hi)",
         {("runs.runs", "fminnm"), ("runs.runs", "infinity")},
     ),
     "-0.0 is met by 0.0": (
-        "parameters.py",
+        "nan.py",
         "_with_zero(los + zero, his + zero, nans)",
         "_with_zero(los, his, nans)",
         {("columns.columns", "fminnm"), ("runs.runs", "fminnm")},

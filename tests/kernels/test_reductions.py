@@ -12,8 +12,10 @@ from fastq.engine.runtime import driver
 from fastq.formats.granularity import Granularity
 from fastq.kernels.body import BODIES, Body, Reduction
 from fastq.kernels.load_store import load_elements
-from fastq.kernels.spec import nan_mask, status_of
+from fastq.kernels.nan import nan_mask
+from fastq.kernels.spec import status_of
 from fastq.kernels.status import HAS_NAN
+from fastq.plan import slots
 from fastq.plan.kernel_call import kernel_address, kernel_args
 from fastq.plan.layout import make_layout
 from fastq.plan.policy import loop_of
@@ -61,8 +63,8 @@ def magnitudes(x, axes, block_size=0):
     loop, kind = loop_of(layout, "minmax", x.dtype, x.dtype), x.dtype
     kernel = kernel_address(loop.function, MagnitudeOperands(kind, kind), "magnitude")
     result = np.zeros(layout.parameters, kind)
-    operands = driver.X, driver.LO, driver.NONE, driver.NONE, driver.NONE
-    plan = driver.plan_launch(kernel, operands, kernel_args(layout, repeat=loop.repeat), x.size, 1)
+    operands = driver.X, slots.LO, driver.NONE, driver.NONE, driver.NONE
+    plan = driver.plan_launch(kernel, operands, kernel_args(layout, merged=loop.merged), x.size, 1)
     status = driver.run(plan, x, None, None, None, None, result)
     return result.reshape(layout.shape), status, loop
 
@@ -158,9 +160,9 @@ def negatives(x, axes, block_size, threads):
     layout, kind = make_layout(x.shape, Granularity(axes, block_size)), np.dtype(np.int64)
     loop = loop_of(layout, "minmax", x.dtype, kind)
     kernel = kernel_address(loop.function, CountOperands(x.dtype, kind), "count", together=loop.together)
-    operands = driver.X, driver.SUMS, driver.NONE, driver.NONE, driver.NONE
+    operands = driver.X, slots.COUNTS, driver.NONE, driver.NONE, driver.NONE
     # the thread of each slot adds to counts of its own
-    args = kernel_args(layout, repeat=loop.repeat, partial_stride=layout.parameters)
+    args = kernel_args(layout, merged=loop.merged, partial_stride=layout.parameters)
     counts = np.zeros((threads, layout.parameters), kind)
     driver.run(driver.plan_launch(kernel, operands, args, x.size, threads), x, None, None, None, counts)
     return counts.sum(axis=0).reshape(layout.shape), loop

@@ -27,7 +27,7 @@ from table import Table, Work
 
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.qtypes import QTYPES
-from fastq.kernels.args import MOST_ROW
+from fastq.kernels.sizes import MOST_ROW
 
 ROWS = Table()
 row = ROWS.row

@@ -48,7 +48,7 @@ def stored(calibrator, folder):
 
 def state(calibrator):
     """All that a calibrator has seen."""
-    return calibrator._compute, *((each.shape, each.dtype, each.tobytes()) for each in calibrator._seen)
+    return calibrator._compute, *((each.shape, each.dtype, each.tobytes()) for each in calibrator._histogram)
 
 
 def pieces(rng, x, axis):
@@ -94,7 +94,7 @@ def differs(seed):
     merged, expected = tree(rng, leaves), slow.histogram()
     if state(merged) != state(whole):
         return f"{dtype} {axis} {shape}: the parts differ from the whole"
-    for name, ours, theirs in zip(expected._fields, whole._seen, expected, strict=True):
+    for name, ours, theirs in zip(expected._fields, whole._histogram, expected, strict=True):
         if ours.tobytes() != theirs.tobytes() or ours.shape != theirs.shape:
             return f"{dtype} {axis} {shape}: {name} differs from the reference"
     if whole.count.all() and whole.importance().tobytes() != slow.importance().tobytes():
@@ -141,7 +141,7 @@ def wide_exponent(magnitude, bins, right=oracle.exponent_of):
 @pytest.mark.parametrize(
     ("module", "name", "wrong"),
     [
-        (histogram, "_merged_bins", lambda part, wanted: part.counts),
+        (histogram, "_merge_bins", lambda part, wanted: part.counts),
         (histogram, "exponents", lambda part, right=histogram.exponents: right(part) + (part.lo < -1)),
         (calibration, "_middles", middles_beyond_the_ends),
         (oracle, "bins_of", trunc_bins),
@@ -168,7 +168,7 @@ def test_layouts_and_threads(axis, threads):
         threads(n)
         fast = fastq.Calibrator("int8", axis=axis, bins=256)
         fast.update(view)
-        assert [each.tobytes() for each in fast._seen] == expected
+        assert [each.tobytes() for each in fast._histogram] == expected
 
 
 @pytest.mark.parametrize("bins", [16, 1024])
@@ -226,7 +226,7 @@ def test_nan_counts_as_zero(dtype, nan):
     slow.update(x)
     assert fast.minimum == 0
     assert fast.count == 250
-    assert [each.tobytes() for each in fast._seen] == [each.tobytes() for each in slow.histogram()]
+    assert [each.tobytes() for each in fast._histogram] == [each.tobytes() for each in slow.histogram()]
 
 
 @pytest.mark.parametrize("api", [fastq, reference])
@@ -638,7 +638,7 @@ def test_wrong_path(path, error):
 
 def test_a_file_that_becomes_shorter():
     with pytest.raises(ValueError, match="it became shorter"):
-        calibrator_file._seen(io.BytesIO(bytes(8)), (), 16, 8 * (2 + 2 * 16))
+        calibrator_file._read_histograms(io.BytesIO(bytes(8)), (), 16, 8 * (2 + 2 * 16))
 
 
 # --- NaN that is left out ---------------------------------------------------------------------------------------------
@@ -676,9 +676,9 @@ def test_what_is_left_out_is_no_element(dtype, gaps):
         for other, row, gone in zip(others, x, missing, strict=True):
             other.update(row[~gone])
         for each in (seen, parts):
-            found = each._seen if api is fastq else each.histogram()
+            found = each._histogram if api is fastq else each.histogram()
             for k, other in enumerate(others):
-                assert [part[k].tobytes() for part in found] == [part.tobytes() for part in other._seen]
+                assert [part[k].tobytes() for part in found] == [part.tobytes() for part in other._histogram]
         if gaps == "all":
             which = "1 of 3 channels, the first of which is \\[0\\]: call update" if api is fastq else ""
             for method in (seen.qparams, seen.importance):

@@ -7,7 +7,7 @@ from catalogue import same_bytes, same_quantized
 import fastq
 from fastq import reference
 from fastq.formats.granularity import Granularity
-from fastq.kernels.args import MOST_ROW
+from fastq.kernels.sizes import MOST_ROW
 from fastq.plan import by_range
 from fastq.plan.arrange import arrange
 from fastq.plan.memory import order_without_gaps

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fastq.formats.granularity import as_granularity
-from fastq.kernels.args import STAGED, STRAIGHT, WHOLE_ROWS
+from fastq.kernels.sizes import STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.kernels.storage import register_elements
 from fastq.plan import policy
 from fastq.plan.layout import make_layout

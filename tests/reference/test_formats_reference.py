@@ -97,7 +97,7 @@ def test_every_code_is_decoded_as_by_ml_dtypes(name):
     codes = every_code(name)
     with np.errstate(invalid="ignore"):
         expected = codes.astype(np.float64)
-    decoded = floats.decoded(codes, FLOAT_FORMATS[name])
+    decoded = floats.decode(codes, FLOAT_FORMATS[name])
     same_bytes(np.isnan(decoded), np.isnan(expected))
     same_bytes(np.signbit(decoded), np.signbit(expected))
     same_bytes(decoded[~np.isnan(decoded)], expected[~np.isnan(expected)])
@@ -107,7 +107,7 @@ def test_every_code_is_decoded_as_by_ml_dtypes(name):
 
 def test_scales_of_microscaling_are_decoded_as_by_ml_dtypes():
     codes = np.arange(256, dtype=np.uint8)
-    decoded = floats.decoded(codes, FLOAT_FORMATS["float8_e8m0fnu"])
+    decoded = floats.decode(codes, FLOAT_FORMATS["float8_e8m0fnu"])
     same_bytes(decoded, codes.view(ml_dtypes.float8_e8m0fnu).astype(np.float64))
 
 

@@ -39,12 +39,12 @@ def names_of(shape, quantized, filled=np.zeros):
 def needed(found):
     """Yield what each usual call has to find first, given where it is recorded."""
     from fastq.engine.runtime import threadpool
-    from fastq.plan.call_modes import planned_only
+    from fastq.plan.call_modes import plan_only
 
     for shape in map(tuple, works.SHAPES["usual"]):
         for threads in THREADS:
             threadpool.set_num_threads(threads)
-            with planned_only():
+            with plan_only():
                 for call in USUAL:
                     known = set(found)
                     result_of(call, names_of(shape, works.quantized_to_ones))

@@ -51,9 +51,9 @@ def _by_chunks(function: Function) -> Function:
     """Complete a docstring: parameters and errors are those of the function of the same name."""
     first, *others = inspect.signature(function).parameters.values()
     names = ", ".join(f"{'**' * (each.kind is each.VAR_KEYWORD)}{each.name}" for each in others)
-    taken = _TAKEN.format(first=first.name, others=names, name=function.__name__)
-    said = inspect.cleandoc(function.__doc__ or "").replace("Returns\n", taken).replace("Examples\n", _REFUSED)
-    function.__doc__ = f"{said}\n"
+    parameters = _TAKEN.format(first=first.name, others=names, name=function.__name__)
+    text = inspect.cleandoc(function.__doc__ or "").replace("Returns\n", parameters).replace("Examples\n", _REFUSED)
+    function.__doc__ = f"{text}\n"
     return function
 
 

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.parts import Parts, blockwise, dtype_in, unmasked
+from fastq.adapters.dask.parts import Parts, as_array_without_mask, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY
 from fastq.ops.bitround import BIT_INFORMATION, largest
 from fastq.plan.cache import Call
@@ -24,25 +24,29 @@ from fastq.system.dtypes import Array
 
 def bitround(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.bitround`."""
-    asked = bitrounding.bitround(dtype_in(x, "x"), call.options)
+    request = bitrounding.bitround(dtype_in(x, "x"), call.options)
     axes = tuple(range(x.ndim))
-    how: dict[str, Any] = {"asked": in_task.told(call), "dtype": asked.dtype, "token": "bitround"}
-    if asked.max_error is None:
-        return blockwise(in_task.computed, axes, x, axes, **how)
+    options_of_tasks: dict[str, Any] = {
+        "arguments": in_task.call_of_task(call),
+        "dtype": request.dtype,
+        "token": "bitround",
+    }
+    if request.max_error is None:
+        return blockwise(in_task.run_call, axes, x, axes, **options_of_tasks)
     chunks = Parts(x.chunks, ARRAY).result_chunks
-    found = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
-    return blockwise(_within, axes, x, axes, found.max(), (), request=asked, **how)
+    largest_of_chunks = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
+    return blockwise(_within, axes, x, axes, largest_of_chunks.max(), (), request=request, **options_of_tasks)
 
 
 def _largest(x: Array) -> Array:
-    x = unmasked(x, "x")
+    x = as_array_without_mask(x, "x")
     return np.full((1,) * x.ndim, in_own_thread(largest, x))
 
 
-def _within(x: Array, found: Any, *, asked: Call, request: bitrounding.BitRounding) -> Any:
+def _within(x: Array, largest_magnitude: Any, *, arguments: Call, request: bitrounding.BitRounding) -> Any:
     """Round a chunk to the bits that the largest magnitude of all chunks requires."""
-    options = asked.options._replace(keepbits=request.keepbits_within(float(found)), max_error=None)
-    return in_task.computed(x, asked=asked._replace(options=options, types=(int, type(None), type(None))))
+    options = arguments.options._replace(keepbits=request.keepbits_within(float(largest_magnitude)), max_error=None)
+    return in_task.run_call(x, arguments=arguments._replace(options=options, types=(int, type(None), type(None))))
 
 
 def bit_information(call: Call, x: da.Array) -> BitInformation:
@@ -53,24 +57,26 @@ def bit_information(call: Call, x: da.Array) -> BitInformation:
     counted = []
     for k, *others in np.ndindex(blocks.shape):
         edge = dask.delayed(_first)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
-        counted.append(dask.delayed(_counted)(blocks[(k, *others)], edge, axis))
+        counted.append(dask.delayed(_count_pairs)(blocks[(k, *others)], edge, axis))
     nothing = np.empty((0,) * x.ndim, x.dtype)
-    found: BitInformation = functools.reduce(operator.add, dask.compute(counted)[0], _counted(nothing, None, axis))
-    return found
+    information: BitInformation = functools.reduce(
+        operator.add, dask.compute(counted)[0], _count_pairs(nothing, None, axis)
+    )
+    return information
 
 
 def _first(x: Array, axis: int) -> Array:
-    first: Array = unmasked(x, "x").take([0], axis)
+    first: Array = as_array_without_mask(x, "x").take([0], axis)
     return first
 
 
-def _counted(x: Array, edge: Array | None, axis: int) -> BitInformation:
+def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
     """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
-    asked = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
-    x = unmasked(x, "x")
-    found: BitInformation = in_task.computed(x, asked=asked)
+    arguments = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
+    x = as_array_without_mask(x, "x")
+    of_chunk: BitInformation = in_task.run_call(x, arguments=arguments)
     if edge is None:
-        return found
+        return of_chunk
     across = np.concatenate([x.take([-1], axis), edge], axis)
-    of_edge: BitInformation = in_task.computed(across, asked=asked)
-    return found + of_edge
+    of_edge: BitInformation = in_task.run_call(across, arguments=arguments)
+    return of_chunk + of_edge

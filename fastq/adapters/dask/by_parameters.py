@@ -10,12 +10,12 @@ import numpy as np
 
 from fastq import results
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
+from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, in_memory, with_lazy_numbers
 from fastq.adapters.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.formats.granularity import granularity
 from fastq.plan.cache import Call
 from fastq.requests import parameters, quantization, requantization
-from fastq.requests.parameters import check_zero_point_shape, checked_qparams, in_dtypes_of, rules_of
+from fastq.requests.parameters import check_qparams, check_zero_point_shape, in_dtypes_of, rules_of
 from fastq.requests.quantization import (
     Request,
     by_numbers,
@@ -35,7 +35,7 @@ def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
-    codes = codes_of(parts.chunks, params.dtype, in_task.computed, *operands, **told_by_qparams(call, params))
+    codes = codes_of(parts.chunks, params.dtype, in_task.run_call, *operands, **task_options_by_qparams(call, params))
     return without_checks(QuantizedArray, codes, params, x.shape)
 
 
@@ -43,13 +43,13 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with parameters."""
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
-    options = {**told_by_qparams(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
-    return blockwise(in_task.computed, parts.all_axes, *operands, **options)
+    options = {**task_options_by_qparams(call, params), "dtype": dtype_of_fakes(x.dtype), "token": "fake_quantize"}
+    return blockwise(in_task.run_call, parts.all_axes, *operands, **options)
 
 
-def told_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
+def task_options_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
     """Return the parts of a call for tasks; their plans depend on the prepared parameters, not on the caller's."""
-    return {"asked": in_task.told(call, key=params.key), "template": _template(params)}
+    return {"arguments": in_task.call_of_task(call, key=params.key), "template": _template(params)}
 
 
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
@@ -66,7 +66,7 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `QuantizedArray.dequantize`."""
     params, parts, operands = codes_by_qparams(call, codes)
     wanted = dtype_of_values(call.options.dtype, None, params.compute_dtype)
-    options = told_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
+    options = task_options_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
     if params.dtype.packed and call.shape:
         options["adjust_chunks"] = {parts.all_axes[-1]: parts.chunks[-1]}
     return blockwise(in_task.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
@@ -75,11 +75,11 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
 def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
     """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
     shape = call.shape
-    given = call.qparams
-    params = _ready(given, shape, given.compute_dtype)
+    params_of_call = call.qparams
+    params = _ready(params_of_call, shape, params_of_call.compute_dtype)
     qtype = params.dtype
-    where = granularity(params.axis, params.block_size, len(shape))
-    parts = Parts(value_chunks(codes.chunks, shape, qtype), where)
+    channels_or_blocks = granularity(params.axis, params.block_size, len(shape))
+    parts = Parts(value_chunks(codes.chunks, shape, qtype), channels_or_blocks)
     parts.check_aligned(qtype)
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
@@ -96,7 +96,7 @@ def _last_sizes(chunks: Chunks) -> tuple[Any, Any]:
 def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> results.QParams:
     """Return parameters in the dtypes that tasks need; parameters in memory are checked at once."""
     if not isinstance(params, QParams):
-        return checked_qparams(params, shape, compute)
+        return check_qparams(params, shape, compute)
     granularity(params.axis, params.block_size, len(shape), "the values")
     rules = rules_of(params, compute)
     scale = rules.ready_scale_dtype(params.scale.dtype)
@@ -104,7 +104,9 @@ def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> resul
     if params.tensor_scale is not None:
         parameters.check_tensor_scale(params.tensor_scale.dtype, params.tensor_scale.shape, params.dtype)
     like = in_dtypes_of(_template(params), np.empty(0, scale), np.empty(0, zero_point), compute)
-    return filled(like, params.scale.astype(scale), params.zero_point.astype(zero_point), params.tensor_scale)
+    return with_lazy_numbers(
+        like, params.scale.astype(scale), params.zero_point.astype(zero_point), params.tensor_scale
+    )
 
 
 def _template(params: results.QParams) -> results.QParams:
@@ -123,31 +125,34 @@ def _operands(params: results.QParams, parts: Parts) -> list[Any]:
 def quantize_linear(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.quantize_linear`."""
     request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
-    request, parts, operands = _placed(call, request)
+    request, parts, operands = _place_parameters(call, request)
     parts.check_aligned(request.qtype)
     call, places = with_noise(call, x.chunks)
-    asked = _told_placed(call, request, request.qtype)
+    arguments = _task_options_with_axes(call, request, request.qtype)
     of_array = (None, None)
-    return codes_of(parts.chunks, request.qtype, in_task.computed, *operands, *of_array, *places, asked=asked)
+    return codes_of(parts.chunks, request.qtype, in_task.run_call, *operands, *of_array, *places, arguments=arguments)
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `fastq.dequantize_linear`."""
     scale = dtype_in(call.operands[2], "scale")
     wanted = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
-    request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
+    request, parts, operands = _place_parameters(
+        call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options)
+    )
     parts.check_aligned()
-    how = {"asked": _told_placed(call, request, wanted), "token": "dequantize_linear"}
-    return blockwise(in_task.computed, parts.all_axes, *operands, dtype=wanted, **how)
+    how = {"arguments": _task_options_with_axes(call, request, wanted), "token": "dequantize_linear"}
+    return blockwise(in_task.run_call, parts.all_axes, *operands, dtype=wanted, **how)
 
 
-def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
+def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     """Return the request, the chunks of the parameters, and the operands of tasks.
 
     A chunk may have a single parameter although the array has many, so rules of a convention about that are applied
     here.
     """
-    (x, _, scale, zero_point), rules = call.operands, request.rules
+    x, _, scale, zero_point = call.operands
+    rules = request.rules
     rules.ready_scale_dtype(dtype_in(scale, "scale"))
     rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"))
     if not is_a(scale, da.Array):
@@ -157,16 +162,21 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     if zero_point is not None:
         check_zero_point_shape(zero_point.shape, scale.shape)
     name = call.operation.operands[0]
-    request = request.placed(name, x.shape, scale.shape, scale.size)
+    request = request.with_granularity(name, x.shape, scale.shape, scale.size)
     parts = Parts(x.chunks, request.granularity)
-    given = (_reshaped(scale, parts), "scale"), (_reshaped(zero_point, parts), "zero_point")
-    operands = [each for numbers, what in given for each in _operand(numbers, parts, what, name)]
+    numbers_and_names = (
+        (_reshape_parameters(scale, parts), "scale"),
+        (_reshape_parameters(zero_point, parts), "zero_point"),
+    )
+    operands = [each for numbers, what in numbers_and_names for each in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
 
 
 def requantize(call: Call, acc: da.Array) -> da.Array:
     """Return the graph of `fastq.requantize`."""
-    (_, _, multiplier, zero_point), bias, is_lazy = call.operands, call.qparams, is_a(call.operands[2], da.Array)
+    _, _, multiplier, zero_point = call.operands
+    bias = call.qparams
+    is_lazy = is_a(call.operands[2], da.Array)
     numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
     shapes = [each.shape for each in (numbers, bias) if each is not None]
     request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
@@ -174,21 +184,21 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
         requantization.check_multiplier(numbers.dtype)
         numbers = np.ones(numbers.shape)
     ready, zero_point, bias = request.ready(numbers, zero_point, bias)
-    parts = Parts(acc.chunks, request.where)
-    given = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
-    operands = [each for numbers, name in given for each in _operand(numbers, parts, name, "acc")]
-    how = {"zero_point": int(zero_point), "asked": in_task.told(call, dtype=request.qtype, key=None)}
+    parts = Parts(acc.chunks, request.granularity)
+    numbers_and_names = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
+    operands = [each for numbers, name in numbers_and_names for each in _operand(numbers, parts, name, "acc")]
+    how = {"zero_point": int(zero_point), "arguments": in_task.call_of_task(call, dtype=request.qtype, key=None)}
     options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
-    return blockwise(in_task.requantized, parts.all_axes, acc, parts.all_axes, *operands, **options)
+    return blockwise(in_task.requantize, parts.all_axes, acc, parts.all_axes, *operands, **options)
 
 
-def _told_placed(call: Call, request: Request, dtype: Any) -> Call:
+def _task_options_with_axes(call: Call, request: Request, dtype: Any) -> Call:
     """Return the parts of a call for tasks, with the axes that the shapes of scales imply."""
     axis = call.options.axis if request.axis is None else request.axis
-    return in_task.told(call, axis=axis, convention=request.coding.row, dtype=dtype)
+    return in_task.call_of_task(call, axis=axis, convention=request.coding.row, dtype=dtype)
 
 
-def _reshaped(numbers: Any, parts: Parts) -> Any:
+def _reshape_parameters(numbers: Any, parts: Parts) -> Any:
     """Return raw parameters that kept all axes in the shape of their parts, if they are known to fit."""
     shape = parts.shape
     fits = tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])

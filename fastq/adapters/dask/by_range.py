@@ -8,13 +8,13 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import by_parameters, in_task
-from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, filled
+from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, with_lazy_numbers
 from fastq.adapters.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.formats.granularity import Granularity
 from fastq.ops.histogram_ranges import Scheme
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QUANTIZE, QUANTIZE_WITH_QPARAMS
 from fastq.plan.cache import Call
-from fastq.requests.importance import check_importance, weighed_axis
+from fastq.requests.importance import axis_of_weights, check_importance
 from fastq.requests.options import QuantizeOptions
 from fastq.requests.quantization import Request, by_range, dtype_of_fakes, ranges_of
 from fastq.results import without_checks
@@ -71,11 +71,11 @@ def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
 
 def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
     call, places = with_noise(call, x.chunks)
-    how = {"asked": in_task.told(call), "dtype": dtype, "token": call.operation.function}
+    options_of_tasks = {"arguments": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
     weights = _weights(call, parts)
     if places:
         weights = (*(weights or (None, None)), *(None, None) * 2, *places)
-    return blockwise(in_task.computed, parts.all_axes, x, parts.all_axes, *weights, **how)
+    return blockwise(in_task.run_call, parts.all_axes, x, parts.all_axes, *weights, **options_of_tasks)
 
 
 def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
@@ -85,7 +85,7 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
     weights = _as_dask(call.operands[2])
     axes = parts.all_axes
     if weights.shape != parts.shape:
-        axes = (weighed_axis(len(axes), parts.granularity),)
+        axes = (axis_of_weights(len(axes), parts.granularity),)
     return weights.rechunk(tuple(parts.chunks[axis] for axis in axes)), axes
 
 
@@ -137,10 +137,10 @@ def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
     chunks = dict(zip(parts.kept, parts.parameter_chunks, strict=True))
     like = request.template
-    found = {}
+    numbers_by_name = {}
     for name in NUMBERS:
         if (numbers := getattr(like, name)) is not None:
             how: dict[str, Any] = {"dtype": numbers.dtype, "adjust_chunks": chunks, "token": name, "attribute": name}
             index = parts.kept if name != "tensor_scale" else ()
-            found[name] = blockwise(in_task.field, index, made, parts.all_axes, **how)
-    return filled(like, **found)
+            numbers_by_name[name] = blockwise(in_task.field, index, made, parts.all_axes, **how)
+    return with_lazy_numbers(like, **numbers_by_name)

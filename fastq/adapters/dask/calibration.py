@@ -23,19 +23,21 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
     make = functools.partial(Calibrator, dtype, **options)
     axis = make().axis
     parts = Parts(x.chunks, granularity(axis, 0, x.ndim))
-    how = {"adjust_chunks": Parts(x.chunks, ARRAY).result_chunks, "dtype": object, "token": "calibrator"}
-    seen = blockwise(in_task.seen, parts.all_axes, x, parts.all_axes, make=make, **how)
+    options_of_tasks = {"adjust_chunks": Parts(x.chunks, ARRAY).result_chunks, "dtype": object, "token": "calibrator"}
+    calibrators = blockwise(in_task.calibrate, parts.all_axes, x, parts.all_axes, make=make, **options_of_tasks)
     if axes := parts.reduced:
         every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
         meta = np.empty((0,) * len(parts.kept), object)
-        steps = {"combine": _merged, "split_every": every}
-        seen = da.reduction(seen, _as_it_is, _merged, axis=axes, concatenate=False, dtype=object, meta=meta, **steps)
-    return delayed(side_by_side)(seen.to_delayed().tolist(), len(parts.kept))
+        steps = {"combine": _merge, "split_every": every}
+        calibrators = da.reduction(
+            calibrators, _as_it_is, _merge, axis=axes, concatenate=False, dtype=object, meta=meta, **steps
+        )
+    return delayed(side_by_side)(calibrators.to_delayed().tolist(), len(parts.kept))
 
 
 def _as_it_is(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
     return calibrator
 
 
-def _merged(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _merge(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
     return functools.reduce(operator.or_, flatten([calibrators], container=list))

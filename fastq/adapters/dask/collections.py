@@ -47,32 +47,32 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return [part.__dask_keys__() for part in self._parts.values()]
 
     def __dask_tokenize__(self) -> Any:
-        return type(self).__name__, self._fixed, self._parts
+        return type(self).__name__, self._identity, self._parts
 
     @property
     @abstractmethod
-    def _fixed(self) -> Any:
+    def _identity(self) -> Any:
         """The other data that distinguishes it."""
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self._computed, ()
+        return self._from_computed, ()
 
-    def _computed(self, computed: list[Any]) -> Any:
-        found = {}
+    def _from_computed(self, computed: list[Any]) -> Any:
+        finished = {}
         for (name, part), result in zip(self._parts.items(), computed, strict=True):
             finalize, extra = part.__dask_postcompute__()
-            found[name] = finalize(result, *extra)
-        return self._with_parts(found)
+            finished[name] = finalize(result, *extra)
+        return self._with_parts(finished)
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self._persisted, ()
+        return self._from_persisted, ()
 
-    def _persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
-        found = {}
+    def _from_persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
+        rebuilt = {}
         for name, part in self._parts.items():
             rebuild, extra = part.__dask_postpersist__()
-            found[name] = rebuild(graph, *extra, **({"rename": rename} if rename else {}))
-        return self._with_parts(found)
+            rebuilt[name] = rebuild(graph, *extra, **({"rename": rename} if rename else {}))
+        return self._with_parts(rebuilt)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -94,8 +94,8 @@ class QParams(_Collection, results.QParams):
 
     def __post_init__(self) -> None:
         """Check everything except the numbers, which are not known yet."""
-        lazy = {name: given for name in NUMBERS if is_a(given := getattr(self, name), da.Array)}
-        self.__dict__.update({name: given._meta for name, given in lazy.items()})
+        lazy = {name: number for name in NUMBERS if is_a(number := getattr(self, name), da.Array)}
+        self.__dict__.update({name: number._meta for name, number in lazy.items()})
         super().__post_init__()
         self.__dict__.update({name: lazy.get(name, _in_one_chunk(getattr(self, name))) for name in NUMBERS})
 
@@ -104,18 +104,18 @@ class QParams(_Collection, results.QParams):
         return {name: part for name in NUMBERS if (part := getattr(self, name)) is not None}
 
     @property
-    def _fixed(self) -> Any:
+    def _identity(self) -> Any:
         return tuple(self.key)
 
     def _with_parts(self, parts: dict[str, Any]) -> results.QParams:
-        return filled(self, **parts) if is_lazy(parts["scale"]) else in_memory(self, **parts)
+        return with_lazy_numbers(self, **parts) if is_lazy(parts["scale"]) else in_memory(self, **parts)
 
 
 def _in_one_chunk(numbers: NDArray[Any] | None) -> da.Array | None:
     return None if numbers is None else da.from_array(numbers, chunks=-1)
 
 
-def filled(
+def with_lazy_numbers(
     like: results.QParams, scale: da.Array, zero_point: da.Array, tensor_scale: da.Array | None = None
 ) -> QParams:
     """Return a copy of parameters with dask arrays as numbers."""
@@ -181,7 +181,7 @@ class QuantizedArray(_Collection, results.QuantizedArray):
         return {"codes": self.codes, **{name: _as_leaf(part) for name, part in of_params.items()}}
 
     @property
-    def _fixed(self) -> Any:
+    def _identity(self) -> Any:
         return tuple(self.qparams.key), self.shape
 
     def _with_parts(self, parts: dict[str, Any]) -> results.QuantizedArray:

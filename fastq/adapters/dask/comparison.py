@@ -10,7 +10,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.by_parameters import codes_by_qparams, told_by_qparams
+from fastq.adapters.dask.by_parameters import codes_by_qparams, task_options_by_qparams
 from fastq.adapters.dask.parts import Chunks, Parts, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
@@ -37,7 +37,7 @@ def compare_codes(call: Call, x: da.Array) -> Any:
             ends = tuple(tuple(packed_length(size, qtype) for size in sizes) for sizes in ends)
         codes = da.from_array(as_array(codes, "q.codes"), chunks=(*x.chunks[:-1], *ends) if x.ndim else -1)
     params, parts, operands = codes_by_qparams(call, codes)
-    return _added_up(x, parts.chunks, *operands, **told_by_qparams(call, params))
+    return _add_up(x, parts.chunks, *operands, **task_options_by_qparams(call, params))
 
 
 def compare_values(call: Call, x: da.Array) -> Any:
@@ -48,15 +48,17 @@ def compare_values(call: Call, x: da.Array) -> Any:
     q = da.asarray(q)  # which does not take every dtype
     if not any(map(math.isnan, (*x.shape, *q.shape))):
         check_comparable(x.shape, q.shape)
-    return _added_up(x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), asked=in_task.told(call))
+    return _add_up(
+        x, x.chunks, _in_chunks(q, x.chunks, "q"), tuple(range(q.ndim)), arguments=in_task.call_of_task(call)
+    )
 
 
-def _added_up(x: da.Array, chunks: Chunks, *operands: Any, **how: Any) -> Any:
+def _add_up(x: da.Array, chunks: Chunks, *operands: Any, **options_of_tasks: Any) -> Any:
     """Return the comparison of x, in the chunks of the approximation."""
     parts = Parts(chunks, ARRAY)
-    how |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
+    options_of_tasks |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
     x = _in_chunks(x, chunks, "x")
-    totals = blockwise(in_task.totals, parts.all_axes, x, parts.all_axes, *operands, **how)
+    totals = blockwise(in_task.totals, parts.all_axes, x, parts.all_axes, *operands, **options_of_tasks)
     return delayed(in_standard_mode(comparison_of))(np.ravel(totals.to_delayed()).tolist())
 
 

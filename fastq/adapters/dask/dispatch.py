@@ -45,9 +45,9 @@ GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
 }
 
 
-def call(asked: Call) -> Any:
+def call(arguments: Call) -> Any:
     """Return the graph of a call on a dask array."""
-    operation = asked.operation
+    operation = arguments.operation
     array = operation.operands[0]
     graph = GRAPHS.get(operation)
     if graph is None:
@@ -56,9 +56,9 @@ def call(asked: Call) -> Any:
             " whole array"
         )
     has_output = operation.operands[1:2] != ("q",)  # the second operand of compare is an input
-    if has_output and asked.operands[1] is not None:
+    if has_output and arguments.operands[1] is not None:
         raise TypeError("out must be None for a dask array: write the result, for example with dask.array.store")
-    for operand, name in zip(asked.operands, operation.operands, strict=False):
+    for operand, name in zip(arguments.operands, operation.operands, strict=False):
         if is_a(operand, da.Array):
             refuse_masked_meta(operand, name)
-    return graph(asked, asked.operands[0])
+    return graph(arguments, arguments.operands[0])

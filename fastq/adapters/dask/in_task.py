@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fastq.adapters.dask.parts import unmasked
+from fastq.adapters.dask.parts import as_array_without_mask
 from fastq.formats.granularity import Granularity
 from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX
@@ -25,73 +25,78 @@ from fastq.system.dtypes import Array
 NOTHING = None, None, None, None  # operands of a call that are passed to tasks
 
 
-def told(call: Call, **options: Any) -> Call:
+def call_of_task(call: Call, **options: Any) -> Call:
     """Return the parts of a call that a task needs: everything except its arrays, perhaps with other options."""
     return call._replace(operands=NOTHING, qparams=None, options=call.options._replace(**options))
 
 
-def computed(
+def run_call(
     x: Array,
     scale: Array | None = None,
     zero_point: Array | None = None,
     tensor_scale: Array | None = None,
     *places: Any,
-    asked: Call,
+    arguments: Call,
     template: QParams | None = None,
 ) -> Any:
     """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams like a template.
 
     `places` add up to the position of its first element, which selects its random numbers.
     """
-    named = asked.operation.operands
-    x = unmasked(x, named[0])
-    scale = unmasked(scale, named[2] if len(named) > 2 else "scale")
-    zero_point = unmasked(zero_point, "zero_point")
-    if asked.noise is not None:
-        asked = asked._replace(noise=asked.noise.of_part(sum(int(place[0]) for place in places)))
+    names_of_operands = arguments.operation.operands
+    x = as_array_without_mask(x, names_of_operands[0])
+    scale = as_array_without_mask(scale, names_of_operands[2] if len(names_of_operands) > 2 else "scale")
+    zero_point = as_array_without_mask(zero_point, "zero_point")
+    if arguments.noise is not None:
+        arguments = arguments._replace(noise=arguments.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
-        asked = asked._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
-        scale = asked.qparams.scale
-        zero_point = asked.qparams.zero_point
-    result = in_own_thread(asked._replace(operands=(x, None, scale, zero_point)).made)
-    return result.codes if asked.operation is QUANTIZE_WITH_QPARAMS else result
+        arguments = arguments._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
+        scale = arguments.qparams.scale
+        zero_point = arguments.qparams.zero_point
+    result = in_own_thread(arguments._replace(operands=(x, None, scale, zero_point)).make)
+    return result.codes if arguments.operation is QUANTIZE_WITH_QPARAMS else result
 
 
-def dequantize(codes: Array, last: Array | None, *numbers: Array | None, asked: Call, template: QParams) -> Any:
+def dequantize(codes: Array, last: Array | None, *numbers: Array | None, arguments: Call, template: QParams) -> Any:
     """Return the values of codes; for packed codes `last` is their number along the last axis."""
     packed = () if last is None else (*codes.shape[:-1], int(last[0]))
     shape = packed if template.dtype.packed else codes.shape
-    return computed(codes, *numbers, asked=asked._replace(shape=shape), template=template)
+    return run_call(codes, *numbers, arguments=arguments._replace(shape=shape), template=template)
 
 
-def requantized(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, asked: Call) -> Any:
+def requantize(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, arguments: Call) -> Any:
     """Return the codes of a chunk of accumulators."""
-    acc = unmasked(acc, "acc")
-    multiplier = unmasked(multiplier, "multiplier")
-    bias = unmasked(bias, "bias")
+    acc = as_array_without_mask(acc, "acc")
+    multiplier = as_array_without_mask(multiplier, "multiplier")
+    bias = as_array_without_mask(bias, "bias")
     key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
-    options = asked.options._replace(key=key)
-    asked = asked._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
-    return in_own_thread(asked.made)
+    options = arguments.options._replace(key=key)
+    arguments = arguments._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
+    return in_own_thread(arguments.make)
 
 
 def totals(
-    x: Array, q: Array, last: Array | None = None, *numbers: Array | None, asked: Call, template: QParams | None = None
+    x: Array,
+    q: Array,
+    last: Array | None = None,
+    *numbers: Array | None,
+    arguments: Call,
+    template: QParams | None = None,
 ) -> Totals:
     """Return the totals of the errors of a chunk, by codes and parameters or by values."""
     has_codes = template is not None
-    x = unmasked(x, "x")
-    q = unmasked(q, "q")
+    x = as_array_without_mask(x, "x")
+    q = as_array_without_mask(q, "q")
     if not x.size:
         return Totals.of_nothing(has_codes)
     if template is None:
-        asked = asked._replace(operation=TOTALS_OF_VALUES, operands=(x, q, None, None))
+        arguments = arguments._replace(operation=TOTALS_OF_VALUES, operands=(x, q, None, None))
     else:
         p = with_values(template, *numbers)
         operands = (x, q, p.scale, p.zero_point)
-        asked = asked._replace(operation=TOTALS_OF_CODES, operands=operands, qparams=p, shape=x.shape)
+        arguments = arguments._replace(operation=TOTALS_OF_CODES, operands=operands, qparams=p, shape=x.shape)
     try:
-        return cast(Totals, in_own_thread(asked.made))
+        return cast(Totals, in_own_thread(arguments.make))
     except ValueError:
         if missing := count_of(np.isnan, x):  # of this chunk
             return Totals.of_nothing(has_codes, missing)
@@ -100,8 +105,10 @@ def totals(
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:
     """Return a copy of parameters with other numbers."""
-    params = template.with_values(unmasked(scale, "scale"), unmasked(zero_point, "zero_point"))
-    vars(params)["tensor_scale"] = unmasked(tensor_scale, "tensor_scale")
+    params = template.with_values(
+        as_array_without_mask(scale, "scale"), as_array_without_mask(zero_point, "zero_point")
+    )
+    vars(params)["tensor_scale"] = as_array_without_mask(tensor_scale, "tensor_scale")
     return params
 
 
@@ -117,18 +124,18 @@ def field(results: Any, *, attribute: str) -> Array:
 
 def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     """Return minima and maxima of the parts of a chunk along a new first axis; reduced axes have one element."""
-    x = unmasked(x, "x")
+    x = as_array_without_mask(x, "x")
     shape = granularity.parameter_shape(x.shape)
     axes = granularity.axes
     size = granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
-        asked = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
-        found = np.stack(computed(x, asked=asked))
+        arguments = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
+        lo_and_hi = np.stack(run_call(x, arguments=arguments))
     else:
-        found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
+        lo_and_hi = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
     kept = granularity.parameter_axes(x.ndim)
-    return np.expand_dims(found, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
+    return np.expand_dims(lo_and_hi, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
 
 
 def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -145,10 +152,10 @@ def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     """Return the smallest minimum and the largest maximum of all chunks."""
-    found = widest(pairs, axis, keepdims)
-    if not (found[0] <= found[1]).all():
+    lo_and_hi = widest(pairs, axis, keepdims)
+    if not (lo_and_hi[0] <= lo_and_hi[1]).all():
         raise ValueError("x has no elements for a parameter: the range of no elements has no minimum and no maximum")
-    return found
+    return lo_and_hi
 
 
 def params_of(pairs: Array, *, scheme: Any) -> QParams:
@@ -160,9 +167,9 @@ def params_of(pairs: Array, *, scheme: Any) -> QParams:
 # --- calibrators ------------------------------------------------------------------------------------------------------
 
 
-def seen(x: Array, *, make: functools.partial[Any]) -> Any:
+def calibrate(x: Array, *, make: functools.partial[Any]) -> Any:
     """Return a calibrator of a chunk."""
-    x = unmasked(x, "x")
+    x = as_array_without_mask(x, "x")
     calibrator = make()
     in_own_thread(calibrator.update, x)
     return calibrator

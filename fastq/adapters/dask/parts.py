@@ -124,7 +124,7 @@ def refuse_masked_meta(x: da.Array, name: str) -> None:
         raise TypeError(_masked(name))
 
 
-def unmasked(chunk: Any, name: str) -> Any:
+def as_array_without_mask(chunk: Any, name: str) -> Any:
     """Return a chunk as an ndarray, or raise TypeError if it has a mask, which dask need not know before; or None."""
     if chunk is None or type(chunk) is np.ndarray:
         return chunk

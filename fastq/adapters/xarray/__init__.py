@@ -113,21 +113,23 @@ def pack(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     floats = datasets.floats(ds)
-    kept = cf.kept(ds) | cf.excluded(ds, exclude)
-    unclear = {name: reason for name in floats if name not in kept and (reason := cf.not_numbers(floats[name]))}
+    not_packed = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
+    unclear = {name: reason for name in floats if name not in not_packed and (reason := cf.not_numbers(floats[name]))}
     for name, reason in unclear.items():
         warnings.warn(cf.stays(name, reason), stacklevel=4)
-    kept |= unclear
-    alike, unpacked = _alike({} if like is None else like.data_vars, [name for name in floats if name not in kept])
-    kept |= unpacked
-    data = {name: each for name, each in floats.items() if name not in kept}
-    bounds, pairs = _by_name(max_error, ranges, data, kept)
+    not_packed |= unclear
+    alike, unpacked = _alike(
+        {} if like is None else like.data_vars, [name for name in floats if name not in not_packed]
+    )
+    not_packed |= unpacked
+    data = {name: each for name, each in floats.items() if name not in not_packed}
+    bounds, pairs = _by_name(max_error, ranges, data, not_packed)
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
     missing = {name: cf.missing(name, each) for name, each in data.items()}
     needed = [name for name in data if out_of_range is None or name not in pairs | alike]
     chunked = [name for name in needed if data[name].chunks is not None]
-    found = dict(
+    ranges_of_data = dict(
         zip(
             chunked,
             _extremes_of([(datasets.values_of(name, data[name]), missing[name]) for name in chunked]),
@@ -137,20 +139,20 @@ def pack(
     packed = {}
     for name, each in data.items():
         values = datasets.values_of(name, each)
-        if name in needed and name not in found:
-            found |= {name: _extremes_of([(values, missing[name])])[0]}
-        extremes = found.get(name)
+        if name in needed and name not in ranges_of_data:
+            ranges_of_data |= {name: _extremes_of([(values, missing[name])])[0]}
+        extremes = ranges_of_data.get(name)
         bound = bounds.get(name)
         if extremes is not None:
             _check_range(name, extremes)
-        ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (found | pairs)[name])
-        way = _within(name, bound, ways)
-        limits = way.limits(each.attrs, None if name in alike else missing[name], extremes)
-        codes = _packed(name, values, missing[name], extremes, way)
+        ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (ranges_of_data | pairs)[name])
+        chosen_packing = _within(name, bound, ways)
+        limits = chosen_packing.limits(each.attrs, None if name in alike else missing[name], extremes)
+        codes = _pack_values(name, values, missing[name], extremes, chosen_packing)
         del values  # before the next ones are read
-        attributes, encoding = _noted(each, limits | way.attributes)
-        if way.fill is not None:
-            encoding["fill_value"] = way.stored_fill  # of cells that a zarr 3 store lacks
+        attributes, encoding = _attributes_and_encoding(each, limits | chosen_packing.attributes)
+        if chosen_packing.fill is not None:
+            encoding["fill_value"] = chosen_packing.stored_fill  # of cells that a zarr 3 store lacks
         packed[name] = xarray.Variable(each.dims, codes, attributes, encoding)
     result: Dataset = ds.assign(packed)
     return result
@@ -200,8 +202,8 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
     """
     datasets.library("fastq.xarray.unpack", ds=ds)
     with undisturbed():
-        from fastq.adapters.xarray.unpacking import unpacked  # imports xarray
-    result: Dataset = unpacked(ds, None if dtype is None else as_float_dtype(dtype))
+        from fastq.adapters.xarray.unpacking import unpack_dataset  # imports xarray
+    result: Dataset = unpack_dataset(ds, None if dtype is None else as_float_dtype(dtype))
     return result
 
 
@@ -263,22 +265,22 @@ def _format(dtype: Any) -> QType:
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:
     """Return the range of a variable, in the type to compute in."""
-    given = pair if is_a(pair, (list, tuple)) else ()
-    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in given]
+    ends_of_pair = pair if is_a(pair, (list, tuple)) else ()
+    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in ends_of_pair]
     dtype = np.result_type(native(variable.dtype), np.float32)
     with np.errstate(over="ignore"):
-        found = np.array(ends).astype(dtype)
-    if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(found).any():
-        told = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
-        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {told}")
-    return found
+        dtype_ends = np.array(ends).astype(dtype)
+    if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(dtype_ends).any():
+        what_it_is = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
+        raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {what_it_is}")
+    return dtype_ends
 
 
 def _alike(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing.Packing], dict[Any, str]]:
     """Return the packings of variables in another Dataset, and its unpacked variables with the reason."""
-    found = {name: packing.of_another(name, like[name]) for name in names if name in like}
-    alike = {name: each for name, each in found.items() if each is not None}
-    return alike, {name: "it is not packed in like" for name in found if name not in alike}
+    packings = {name: packing.of_another(name, like[name]) for name in names if name in like}
+    alike = {name: each for name, each in packings.items() if each is not None}
+    return alike, {name: "it is not packed in like" for name in packings if name not in alike}
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
@@ -316,9 +318,9 @@ def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
     """
     if not x.size:
         return x.dtype.type(np.nan), x.dtype.type(np.nan)
-    values = x if missing is None else missing.masked(x)
+    values = x if missing is None else missing.with_nan(x)
     lo, hi = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
-    if missing is not None and np.isnan(lo) and not np.isnan(missing.without_limits.masked(x)).all():
+    if missing is not None and np.isnan(lo) and not np.isnan(missing.without_limits.with_nan(x)).all():
         return x.dtype.type(np.inf), x.dtype.type(-np.inf)
     return lo, hi
 
@@ -330,8 +332,8 @@ def _by_name(
     max_error: Any, ranges: Any, data: dict[Any, Variable], kept: dict[Any, str]
 ) -> tuple[dict[Any, float], dict[Any, Array]]:
     """Return the bounds of errors and the ranges that are given, by the names of variables."""
-    bounds = datasets.by_name("max_error", "numbers", max_error, data, kept)
-    pairs = datasets.by_name("ranges", "pairs of numbers", ranges, data, kept)
+    bounds = datasets.check_names("max_error", "numbers", max_error, data, kept)
+    pairs = datasets.check_names("ranges", "pairs of numbers", ranges, data, kept)
     return (
         {name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf) for name, bound in bounds.items()},
         {name: _pair(name, pair, data[name]) for name, pair in pairs.items()},
@@ -358,7 +360,7 @@ def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
 def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:
     """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
     family = qtype.name.rstrip("0123456789")
-    as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
+    as_signed = cf.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
     return [packing.of_range(extremes, each, as_signed) for each in qtypes]
 
@@ -372,38 +374,43 @@ def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> pack
             return each
     lo, hi = each.ends
     codes = f"{each.dtype} from {lo:.7g} to {hi:.7g}"
-    way = "fastq.xarray.bitround leaves it a float and takes any max_error"
+    advice = "fastq.xarray.bitround leaves it a float and takes any max_error"
     if each.has_gap:
-        way = "like has its fill value among the codes of numbers"
+        advice = "like has its fill value among the codes of numbers"
     elif each.half_step <= bound and each.scale.dtype == np.float32:
-        way = "most of that is the rounding of float32, which astype('float64') avoids"
-    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}; {way}")
+        advice = "most of that is the rounding of float32, which astype('float64') avoids"
+    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}; {advice}")
 
 
-def _packed(name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, way: packing.Packing) -> Any:
-    if extremes is not None and not way.has(extremes):
-        (lo, hi), (first, last) = extremes, way.ends
+def _pack_values(
+    name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, packing_of_variable: packing.Packing
+) -> Any:
+    if extremes is not None and not packing_of_variable.has(extremes):
+        lo, hi = extremes
+        first, last = packing_of_variable.ends
         raise ValueError(
             f"ds has values from {lo} to {hi} in {name!r}, but its codes are for {first:.7g} to {last:.7g}; "
             "out_of_range='clamp' takes the nearest of these"
         )
     unchecked = () if extremes is not None else (name,)
-    return datasets.by_chunks(_codes, data, way, missing, *unchecked, dtype=way.stored)
+    return datasets.by_chunks(_codes, data, packing_of_variable, missing, *unchecked, dtype=packing_of_variable.stored)
 
 
 @in_standard_mode
-def _codes(x: Array, way: packing.Packing, missing: cf.Missing | None, *unchecked: Any) -> Array:
+def _codes(x: Array, packing_of_variable: packing.Packing, missing: cf.Missing | None, *unchecked: Any) -> Array:
     """Return the codes of values, checked if the range is known only from the values."""
     for name in unchecked:
         _check(name, _extremes(x, missing))
-    return way.encoded(x, missing)
+    return packing_of_variable.encode(x, missing)
 
 
-def _noted(variable: Variable, told: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+def _attributes_and_encoding(
+    variable: Variable, new_attributes: dict[str, Any]
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
     dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
     attributes, encoding = (
         {key: value for key, value in noted.items() if key not in left and not cf.is_of_quantization(key)}
         for noted, left in ((variable.attrs, dropped), (variable.encoding, of_floats))
     )
-    return attributes | told, encoding
+    return attributes | new_attributes, encoding

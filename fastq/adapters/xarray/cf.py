@@ -53,7 +53,7 @@ _MARKS = (
 )
 
 
-def kept(ds: Dataset) -> dict[Any, str]:
+def not_to_pack(ds: Dataset) -> dict[Any, str]:
     """Return the variables of a Dataset that are not data to pack, and the reasons."""
     variables = ds.variables
     named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts(ds)}
@@ -99,7 +99,7 @@ def not_numbers(variable: Variable) -> str | None:
     return None
 
 
-def excluded(ds: Dataset, exclude: Any) -> dict[Any, str]:
+def exclusions(ds: Dataset, exclude: Any) -> dict[Any, str]:
     """Return the variables that an argument excludes, with the reason."""
     if is_a(exclude, str) or not is_a(exclude, Collection):
         raise TypeError(f"exclude must be a list of names of variables, not {shown(exclude)}")
@@ -144,7 +144,7 @@ def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None
 
 def code(owner: str, name: Any, key: str, number: Any, stored: np.dtype[Any], noted: Any) -> int:
     """Return the code for a number in an attribute, as stored or by _Unsigned; raise ValueError without one."""
-    dtype = meant(stored, noted)
+    dtype = dtype_by_unsigned(stored, noted)
     with np.errstate(invalid="ignore"):
         as_stored = np.array(number).astype(np.int64).astype(stored)
     as_meant = as_stored.view(dtype)
@@ -161,7 +161,7 @@ def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> Iterator[tup
             yield key, end, value
 
 
-def meant(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
+def dtype_by_unsigned(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
     """Return the dtype of codes by the attribute _Unsigned."""
     kind = _KINDS.get(noted, stored.kind) if is_a(noted, str) else stored.kind
     return np.dtype(f"{kind}{stored.itemsize}")
@@ -178,7 +178,7 @@ class Missing(NamedTuple):
         """The same without limits."""
         return Missing(self.values, (-np.inf, np.inf))
 
-    def masked(self, x: Array) -> Array:
+    def with_nan(self, x: Array) -> Array:
         """Return an array with NaN for missing values."""
         low, high = map(x.dtype.type, self.limits)
         gaps: Any = (x < low) | (x > high)

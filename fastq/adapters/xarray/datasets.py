@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 
-def library(function: str, **given: Any) -> Any:
+def library(function: str, **datasets: Any) -> Any:
     """Return xarray, for a function that needs it; raise TypeError unless its arguments are Datasets."""
     try:
         import xarray
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{function} needs xarray: pip install xarray") from error
-    for argument, ds in given.items():
+    for argument, ds in datasets.items():
         if not is_a(ds, xarray.Dataset):
             hint = ": to_dataset() makes one" if is_a(ds, xarray.DataArray) else ""
             raise TypeError(f"{argument} must be a Dataset, not {type(ds).__name__}{hint}")
@@ -66,13 +66,32 @@ def floats(ds: Dataset) -> dict[Any, Variable]:
     return {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
 
 
-def by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
-    """Return an argument that is a mapping by names of variables, which must all be data."""
-    if given is not None and not is_a(given, Mapping):
-        raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
-    for name in given or {}:
-        if name not in data:
-            other = f"is not a float variable{did_you_mean(name, [each for each in data if is_a(each, str)], {})}"
-            why = f"stays as it is: {kept[name]}" if name in kept else other
-            raise TypeError(f"{argument} names {name!r}, which {why}")
-    return given or {}
+def check_names(
+    argument: str, kind: str, by_name: Any, data: Collection[Any], unchanged: Mapping[Any, str]
+) -> Mapping[Any, Any]:
+    """Return an argument that has something for variables by their names, or raise TypeError for other names.
+
+    Parameters
+    ----------
+    argument, kind : str
+        The name of the argument, and what it has for each variable, for the message.
+    by_name : object
+        What the caller passed: a dict, or None for an empty one.
+    data : collection
+        The names that it may have: those of the variables that will be changed.
+    unchanged : mapping
+        Names of variables that stay as they are, with the reason.
+    """
+    if by_name is None:
+        return {}
+    if not is_a(by_name, Mapping):
+        raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(by_name)}")
+    result: Mapping[Any, Any] = by_name
+    for name in result:
+        if name in data:
+            continue
+        if name in unchanged:
+            raise TypeError(f"{argument} names {name!r}, which stays as it is: {unchanged[name]}")
+        hint = did_you_mean(name, [known for known in data if is_a(known, str)], {})
+        raise TypeError(f"{argument} names {name!r}, which is not a float variable{hint}")
+    return result

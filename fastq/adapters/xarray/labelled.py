@@ -18,15 +18,15 @@ from fastq.system import labels
 from fastq.system.arguments import as_array, as_axis, has_named_dimensions, is_a, shown
 
 
-def call(given: cache.Call) -> Any:
+def call(arguments: cache.Call) -> Any:
     """Make a call on the array in a DataArray or Variable, in memory or of dask, and label what it returns."""
-    _refuse_names(given)
-    x = given.operands[0]
-    given = _by_labels(given)
-    operands = (x.data, *map(_unlabelled, given.operands[1:]))
-    result = given._replace(operands=operands, qparams=_unlabelled(given.qparams)).made()
-    label = given.operation.labels if hasattr(x, "coords") else ""
-    return LABELS[label](x, result, given.options) if label else result
+    _refuse_names(arguments)
+    x = arguments.operands[0]
+    arguments = _by_labels(arguments)
+    operands = (x.data, *map(_without_labels, arguments.operands[1:]))
+    result = arguments._replace(operands=operands, qparams=_without_labels(arguments.qparams)).make()
+    label = arguments.operation.labels if hasattr(x, "coords") else ""
+    return LABELS[label](x, result, arguments.options) if label else result
 
 
 # --- arrays that belong together --------------------------------------------------------------------------------------
@@ -42,23 +42,23 @@ def matched(x: Any, q: Any) -> tuple[Any, Any]:
     if is_a(q, QuantizedArray):
         if not has_named_dimensions(q.codes):
             return x, q
-        return labels.aligned(x, q.codes, "x", "q.dequantize()"), q
-    return (x, labels.aligned(q, x, "q", "x")) if has_named_dimensions(q) else (x, q)
+        return labels.align(x, q.codes, "x", "q.dequantize()"), q
+    return (x, labels.align(q, x, "q", "x")) if has_named_dimensions(q) else (x, q)
 
 
-def _by_labels(given: cache.Call) -> cache.Call:
+def _by_labels(arguments: cache.Call) -> cache.Call:
     """Return a call with numbers in the order of the dimensions of its array, and the axis that their names say."""
-    names = given.operation.operands
-    if is_a(given.qparams, QParams):
-        _check_qparams(given.operands[0], given.qparams, names[0])
-        return given
+    names = arguments.operation.operands
+    if is_a(arguments.qparams, QParams):
+        _check_qparams(arguments.operands[0], arguments.qparams, names[0])
+        return arguments
     if "importance" in names:
-        return _with_importance(given)
+        return _with_importance(arguments)
     if "imatrix" in names:
-        return _with_imatrix(given)
-    if names[2:3] in (("scale",), ("multiplier",)) and hasattr(given.options, "axis"):
-        return _with_parameters(given, names)
-    return given
+        return _with_imatrix(arguments)
+    if names[2:3] in (("scale",), ("multiplier",)) and hasattr(arguments.options, "axis"):
+        return _with_parameters(arguments, names)
+    return arguments
 
 
 def _has_labels(numbers: Any) -> bool:
@@ -66,11 +66,11 @@ def _has_labels(numbers: Any) -> bool:
     return has_named_dimensions(numbers) and numbers.size != 1
 
 
-def _with_importance(given: cache.Call) -> cache.Call:
+def _with_importance(arguments: cache.Call) -> cache.Call:
     """Return a call with importance for each element of x, if that has labels."""
-    x, out, importance, _ = given.operands
+    x, out, importance, _ = arguments.operands
     if not _has_labels(importance):
-        return given
+        return arguments
     labels.axes_of(importance, x, "importance", "x")
     labels.check_coordinates(importance, x, "importance", "x")
     for dim in importance.dims:
@@ -80,29 +80,29 @@ def _with_importance(given: cache.Call) -> cache.Call:
             raise ValueError(f"importance has {n} elements along {dim!r}, but x has {size}")
     spread = importance.variable if hasattr(importance, "coords") else importance
     weights = spread.set_dims(dict(zip(x.dims, x.shape, strict=True))).data
-    return given._replace(operands=(x, out, weights, None))
+    return arguments._replace(operands=(x, out, weights, None))
 
 
-def _with_imatrix(given: cache.Call) -> cache.Call:
+def _with_imatrix(arguments: cache.Call) -> cache.Call:
     """Return a call of `fastq.gguf.quantize` with importance of columns in the order of the dimensions of its data."""
-    data, out, imatrix, _ = given.operands
+    data, out, imatrix, _ = arguments.operands
     if not _has_labels(imatrix):
-        return given
+        return arguments
     axes = labels.axes_of(imatrix, data, "imatrix", "data")
     if axes[-1] != data.ndim - 1:
         raise ValueError(f"imatrix has the dimensions {imatrix.dims}, but columns are along {data.dims[-1]!r} of data")
     labels.check_coordinates(imatrix, data, "imatrix", "data")
     in_order = imatrix.transpose(*(data.dims[axis] for axis in axes))
-    return given._replace(operands=(data, out, in_order, None))
+    return arguments._replace(operands=(data, out, in_order, None))
 
 
-def _with_parameters(given: cache.Call, names: tuple[str, ...]) -> cache.Call:
+def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Call:
     """Return a call with raw parameters along the axes of their dimensions."""
-    x, out, scale, zero_point = given.operands
-    numbers = {names[2]: scale, "zero_point": zero_point, "bias": given.qparams}
-    block_size = getattr(given.options, "block_size", 0)
-    axis = given.options.axis
-    found: tuple[int, ...] | None = None
+    x, out, scale, zero_point = arguments.operands
+    numbers = {names[2]: scale, "zero_point": zero_point, "bias": arguments.qparams}
+    block_size = getattr(arguments.options, "block_size", 0)
+    axis = arguments.options.axis
+    axes_before: tuple[int, ...] | None = None
     for name, each in numbers.items():
         if not _has_labels(each):
             continue
@@ -118,17 +118,17 @@ def _with_parameters(given: cache.Call, names: tuple[str, ...]) -> cache.Call:
                 f"{name} has the dimensions {dims} of {names[0]}, axis {axes}, not axis={shown(axis)}: leave out axis, "
                 f"or pass {name}.data"
             )
-        if found not in (None, axes):
-            raise ValueError(f"{name} has axes {axes} of {names[0]}, by its dimensions, and others have {found}")
-        found = axes
-    if found is not None:
-        axis = found[0] if len(found) == 1 else found
-    given = given._replace(
+        if axes_before not in (None, axes):
+            raise ValueError(f"{name} has axes {axes} of {names[0]}, by its dimensions, and others have {axes_before}")
+        axes_before = axes
+    if axes_before is not None:
+        axis = axes_before[0] if len(axes_before) == 1 else axes_before
+    arguments = arguments._replace(
         operands=(x, out, numbers[names[2]], numbers["zero_point"]),
-        options=given.options._replace(axis=axis),
-        types=(type(axis), *given.types[1:]),
+        options=arguments.options._replace(axis=axis),
+        types=(type(axis), *arguments.types[1:]),
     )
-    return given if given.qparams is None else _with_bias(given, as_array(numbers["bias"], "bias"))
+    return arguments if arguments.qparams is None else _with_bias(arguments, as_array(numbers["bias"], "bias"))
 
 
 def _block_axes(axis: Any, block_size: Any, ndim: int) -> tuple[int, ...]:
@@ -137,17 +137,17 @@ def _block_axes(axis: Any, block_size: Any, ndim: int) -> tuple[int, ...]:
     return within_array((axis,), ndim, "x") if is_valid else ()
 
 
-def _with_bias(given: cache.Call, bias: Any) -> cache.Call:
+def _with_bias(arguments: cache.Call, bias: Any) -> cache.Call:
     """Return a call with a bias in place of labelled one, and the part of it on which a plan may depend."""
     key = bias.dtype, bias.shape, bias.strides, bias.flags.num
-    return given._replace(qparams=bias, options=given.options._replace(key=key))
+    return arguments._replace(qparams=bias, options=arguments.options._replace(key=key))
 
 
 def _check_qparams(x: Any, p: Any, of: str) -> None:
     """Raise ValueError unless numbers with labels in QParams, as of `with_values`, have the dimensions of its axes."""
-    where = granularity(p.axis, p.block_size, x.ndim, of)
-    wanted = tuple(x.dims[axis] for axis in where.parameter_axes(x.ndim))
-    blocks = {x.dims[axis]: p.block_size for axis in where.kept} if p.block_size else None
+    parts = granularity(p.axis, p.block_size, x.ndim, of)
+    wanted = tuple(x.dims[axis] for axis in parts.parameter_axes(x.ndim))
+    blocks = {x.dims[axis]: p.block_size for axis in parts.kept} if p.block_size else None
     for name in ("scale", "zero_point"):
         numbers = getattr(p, name)
         if not _has_labels(numbers):
@@ -157,15 +157,15 @@ def _check_qparams(x: Any, p: Any, of: str) -> None:
         labels.check_coordinates(numbers, x, f"qparams.{name}", of, blocks)
 
 
-def _refuse_names(given: cache.Call) -> None:
+def _refuse_names(arguments: cache.Call) -> None:
     """Refuse names of dimensions as axes; dask arrays and results know none."""
-    axis = getattr(given.options, "axis", None)
+    axis = getattr(arguments.options, "axis", None)
     if any(is_a(each, str) for each in (axis if is_a(axis, (list, tuple)) else (axis,))):
-        x = given.operation.operands[0]
+        x = arguments.operation.operands[0]
         raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 
 
-def _unlabelled(operand: Any) -> Any:
+def _without_labels(operand: Any) -> Any:
     """Return the array in a DataArray; other objects become arrays where they are needed."""
     return operand.data if has_named_dimensions(operand) else operand
 
@@ -193,11 +193,11 @@ def _codes(x: Any, q: QuantizedArray, options: object) -> QuantizedArray:
 
 def _ranges(x: Any, ends: tuple[Any, Any], options: MinMaxOptions) -> tuple[Any, Any]:
     """Label minima and maxima; those of a block have the coordinates of its first element."""
-    where = as_granularity(options.axis, options.block_size, x.ndim)
-    if where.block_size:
-        first = x.isel({x.dims[where.kept[0]]: slice(None, None, where.block_size)})
+    parts = as_granularity(options.axis, options.block_size, x.ndim)
+    if parts.block_size:
+        first = x.isel({x.dims[parts.kept[0]]: slice(None, None, parts.block_size)})
     else:
-        first = x.isel({dim: 0 for k, dim in enumerate(x.dims) if k not in where.kept}, drop=True)
+        first = x.isel({dim: 0 for k, dim in enumerate(x.dims) if k not in parts.kept}, drop=True)
     lo, hi = (_like(first, end) for end in ends)
     return lo, hi
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.adapters.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, code, codes_dtype, limits, meant, numbers
+from fastq.adapters.xarray.cf import (
+    OF_GAPS,
+    OF_LIMITS,
+    OF_SCALE,
+    Missing,
+    code,
+    codes_dtype,
+    dtype_by_unsigned,
+    limits,
+    numbers,
+)
 from fastq.formats.qtypes import QType
 from fastq.ops.cast import TARGETS, cast_floats
 from fastq.ops.quantize import choose_qparams
@@ -74,12 +84,13 @@ class Packing(NamedTuple):
 
     def has(self, extremes: Array) -> bool:
         """Return whether the errors of a minimum and a maximum, if any, are not larger than those of other values."""
-        (lo, hi), (first, last) = map(float, extremes), self.ends
+        lo, hi = map(float, extremes)
+        first, last = self.ends
         return not (first - lo > self.nearest_error or hi - last > self.nearest_error)
 
-    def encoded(self, x: Array, missing: Missing | None) -> Array:
+    def encode(self, x: Array, missing: Missing | None) -> Array:
         """Return the stored integers: ``clamp(rint((x - offset) / scale))`` in the compute type, or the fill value."""
-        values = (x if missing is None else missing.masked(x)).astype(self.scale.dtype, copy=False)
+        values = (x if missing is None else missing.with_nan(x)).astype(self.scale.dtype, copy=False)
         if self.fill is None and np.isnan(values).any():
             raise ValueError(f"ds has missing values in {self.name!r}, for which like has no _FillValue")
         codes, _ = cast_floats(
@@ -99,14 +110,14 @@ class Packing(NamedTuple):
 
     def limits(self, attributes: dict[Any, Any], missing: Missing | None, extremes: Array | None) -> dict[str, Any]:
         """Return limits among attributes in codes, and the actual range of the values to read, if it is known."""
-        found: dict[str, Any] = {}
+        attributes_of_limits: dict[str, Any] = {}
         if missing is not None:
             low, high = np.clip(self.units(missing.limits), *self.codes).astype(self.dtype).view(self.stored)
             of_keys = {"valid_range": np.array([low, high]), "valid_min": low, "valid_max": high}
-            found = {key: of_keys[key] for key in OF_LIMITS if key in attributes}
+            attributes_of_limits = {key: of_keys[key] for key in OF_LIMITS if key in attributes}
         if "actual_range" in attributes and extremes is not None and not np.isnan(extremes).any():
-            found["actual_range"] = np.clip(self.units(extremes), *self.codes) * self.scale + self.offset
-        return found
+            attributes_of_limits["actual_range"] = np.clip(self.units(extremes), *self.codes) * self.scale + self.offset
+        return attributes_of_limits
 
 
 def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
@@ -117,7 +128,8 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     code.
     """
     extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
-    p, (lo, hi) = choose_qparams(extremes, qtype, convention="cf"), map(float, extremes)
+    p = choose_qparams(extremes, qtype, convention="cf")
+    lo, hi = map(float, extremes)
     scale = p.scale[()]
     offset = p.zero_point[()]
     is_tiny = hi - lo < float(p.scale)
@@ -156,14 +168,16 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     is_raw = any(key in variable.attrs for key in OF_SCALE)
     stored = codes_dtype("like", name, variable.dtype if is_raw else variable.encoding.get("dtype"))
     sizes = dict.fromkeys(OF_SCALE, 1) | dict.fromkeys(OF_GAPS)
-    given = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
-    if stored is None or not any(given[key].size for key in OF_SCALE):
+    numbers_by_key = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
+    if stored is None or not any(numbers_by_key[key].size for key in OF_SCALE):
         return None
-    dtype = meant(stored, noted.get("_Unsigned"))
+    dtype = dtype_by_unsigned(stored, noted.get("_Unsigned"))
     if dtype not in TARGETS:
         raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
-    single = stored.itemsize < 4 and all(given[key].dtype == np.float32 for key in OF_SCALE if given[key].size)
-    units = [np.append(given[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
+    single = stored.itemsize < 4 and all(
+        numbers_by_key[key].dtype == np.float32 for key in OF_SCALE if numbers_by_key[key].size
+    )
+    units = [np.append(numbers_by_key[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
     scale, offset = np.array(units, np.float32 if single else np.float64)
     if not (np.isfinite([scale, offset]).all() and scale):
         raise ValueError(
@@ -171,7 +185,7 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
         )
     coded = functools.partial(code, "like", name)
     unsigned = noted.get("_Unsigned")
-    fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in given[key]}
+    fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in numbers_by_key[key]}
     if len(fills) > 1:
         raise ValueError(f"like has several fill values in {name!r}: {sorted(fills)}")
     fill = next(iter(fills), None)

@@ -93,29 +93,29 @@ def bitround(
     xarray = datasets.library("fastq.xarray.bitround", ds=ds)
     as_choice(convention, "convention", tuple(TIES))
     floats = datasets.floats(ds)
-    kept = cf.kept(ds) | cf.excluded(ds, exclude)
+    not_rounded = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
     for name, each in floats.items():
         if cf.codes_dtype("ds", name, each.encoding.get("dtype")) is not None:
-            kept.setdefault(name, "by its encoding it is packed")
-    unclear = {name: reason for name in floats if name not in kept and (reason := cf.not_numbers(floats[name]))}
-    kept |= unclear
-    data = {name: each for name, each in floats.items() if name not in kept}
+            not_rounded.setdefault(name, "by its encoding it is packed")
+    unclear = {name: reason for name in floats if name not in not_rounded and (reason := cf.not_numbers(floats[name]))}
+    not_rounded |= unclear
+    data = {name: each for name, each in floats.items() if name not in not_rounded}
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
-    chosen = _choices(ways, data, kept)
+    chosen = _choices(ways, data, not_rounded)
     alone = {} if is_a(information, Mapping) else _without_neighbours(data, chosen, dim)
     for name, reason in (unclear | alone).items():
         warnings.warn(cf.stays(name, reason), stacklevel=4)
     rounded = {}
-    for name, (way, number) in ((name, chosen[name]) for name in chosen if name not in alone):
+    for name, (option_of_variable, number) in ((name, chosen[name]) for name in chosen if name not in alone):
         values = datasets.values_of(name, data[name])
-        option, bits = _kept_of(name, data[name], values, way, number, dim)
-        rounded[name] = _rounded_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
+        option, bits = _bits_of(name, data[name], values, option_of_variable, number, dim)
+        rounded[name] = _round_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
         del values  # before the next ones are read
         attribute, algorithm = _TOLD[option]
         holder = f"quantization_{algorithm}"
         rounded[name].attrs.update({"quantization": holder, attribute: np.int32(bits)})
-        told = {"algorithm": algorithm, "implementation": _implementation(convention)}
-        rounded[holder] = xarray.Variable((), np.int8(0), told)
+        attributes_of_algorithm = {"algorithm": algorithm, "implementation": _implementation(convention)}
+        rounded[holder] = xarray.Variable((), np.int8(0), attributes_of_algorithm)
     result: Dataset = ds.assign(rounded)
     return result
 
@@ -124,7 +124,7 @@ def _without_neighbours(
     data: Mapping[Any, Variable], chosen: dict[Any, tuple[str, Any]], dim: str | None
 ) -> dict[Any, str]:
     """Return the variables of which `information` can't compare neighbours, with the reason."""
-    dims = {name: data[name].dims for name, (way, _) in chosen.items() if way == "information"}
+    dims = {name: data[name].dims for name, (option, _) in chosen.items() if option == "information"}
     if dim is not None and dims and not any(dim in each for each in dims.values()):
         return {}  # an error of the argument
     reasons = {name: "it is a scalar, without neighbours to compare" for name, each in dims.items() if not each}
@@ -138,43 +138,43 @@ def _implementation(convention: str) -> str:
 
 
 def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any, str]) -> dict[Any, tuple[str, Any]]:
-    given = {way: number for way, number in ways.items() if number is not None}
-    of_all = [(way, number) for way, number in given.items() if not is_a(number, Mapping)]
+    numbers_by_option = {option: number for option, number in ways.items() if number is not None}
+    of_all = [(option, number) for option, number in numbers_by_option.items() if not is_a(number, Mapping)]
     if len(of_all) > 1:
         (first, _), (second, _) = of_all[:2]
         raise TypeError(f"{second} must be given by the names of variables, since {first} is a number for all of them")
-    if not given:
+    if not numbers_by_option:
         raise TypeError(f"one of {_WAYS} must be a number for all variables, or some dicts by their names")
     named: dict[Any, tuple[str, Any]] = {}
-    for way, numbers in given.items():
+    for option, numbers in numbers_by_option.items():
         by_name = numbers if is_a(numbers, Mapping) else None
-        for name, number in datasets.by_name(way, "numbers", by_name, data, kept).items():
+        for name, number in datasets.check_names(option, "numbers", by_name, data, kept).items():
             if name in named:
-                raise TypeError(f"{way} names {name!r}, as {named[name][0]} does")
-            named[name] = way, number
+                raise TypeError(f"{option} names {name!r}, as {named[name][0]} does")
+            named[name] = option, number
     return {name: named[name] if name in named else of_all[0] for name in data if name in named or of_all}
 
 
-def _kept_of(name: Any, variable: Variable, data: Any, way: str, number: Any, dim: str | None) -> tuple[str, int]:
+def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any, dim: str | None) -> tuple[str, int]:
     """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number."""
     dtype = native(variable.dtype)
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
-    if way in _TOLD:
-        number = as_int(number, f"{way} of {name!r}")
-        if not 1 <= number <= most[way]:
-            raise ValueError(f"{way} of {name!r} must be from 1 to {most[way]} for {dtype}, not {number}")
-        return way, number
-    bound = as_float(number, f"{way} of {name!r}", 0.0, math.inf if way == "max_error" else 1.0)
-    values = _masked(data, cf.missing(name, variable))
-    if way == "max_error":
+    if option in _TOLD:
+        number = as_int(number, f"{option} of {name!r}")
+        if not 1 <= number <= most[option]:
+            raise ValueError(f"{option} of {name!r} must be from 1 to {most[option]} for {dtype}, not {number}")
+        return option, number
+    bound = as_float(number, f"{option} of {name!r}", 0.0, math.inf if option == "max_error" else 1.0)
+    values = _with_nan(data, cf.missing(name, variable))
+    if option == "max_error":
         magnitude = _largest(values)
         if magnitude == cf.NOT_WRITTEN:
             raise cf.not_written(name)
-        found = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
+        bits = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
     else:
         axis = -1 if dim is None else _axis_of(name, variable, dim)
-        found = bit_information(values, axis=axis).keepbits(bound)
-    return "keepbits", max(found, 1)
+        bits = bit_information(values, axis=axis).keepbits(bound)
+    return "keepbits", max(bits, 1)
 
 
 def _axis_of(name: Any, variable: Variable, dim: str) -> int:
@@ -195,14 +195,14 @@ def _largest(values: Any) -> float:
     return float(max(dask.compute(of_blocks)[0]))
 
 
-def _masked(data: Any, missing: cf.Missing | None) -> Any:
+def _with_nan(data: Any, missing: cf.Missing | None) -> Any:
     """Return an array with NaN for missing values, lazily if it is lazy."""
     if not hasattr(data, "map_blocks"):
-        return data if missing is None else missing.masked(data)
-    return data if missing is None else datasets.by_chunks(missing.masked, data, dtype=data.dtype)
+        return data if missing is None else missing.with_nan(data)
+    return data if missing is None else datasets.by_chunks(missing.with_nan, data, dtype=data.dtype)
 
 
-def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
+def _round_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
     """Return a rounded variable, without attributes of another rounding."""
     missing = cf.missing(name, variable)
     dtype = native(variable.dtype)
@@ -212,8 +212,8 @@ def _rounded_variable(xarray: Any, name: Any, variable: Variable, data: Any, opt
         for noted in (variable.attrs, variable.encoding)
     )
     if (ends := attributes.get("actual_range")) is not None:
-        attributes["actual_range"] = _rounded(np.asarray(ends, dtype), missing, stays, options)
-    rounded = datasets.by_chunks(_rounded, data, missing, stays, options, dtype=dtype)
+        attributes["actual_range"] = _round_values(np.asarray(ends, dtype), missing, stays, options)
+    rounded = datasets.by_chunks(_round_values, data, missing, stays, options, dtype=dtype)
     result: Variable = xarray.Variable(variable.dims, rounded, attributes, encoding)
     return result
 
@@ -227,12 +227,12 @@ def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, A
 
 
 @in_standard_mode
-def _rounded(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
+def _round_values(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
     """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)
     if stays is not None:
         np.copyto(rounded, x, where=x == stays)
     if missing is not None:
-        gaps = np.isnan(missing.masked(x)) | np.isnan(missing.masked(rounded))
+        gaps = np.isnan(missing.with_nan(x)) | np.isnan(missing.with_nan(rounded))
         np.copyto(rounded, x, where=gaps)
     return rounded

@@ -55,28 +55,28 @@ class _Unpacked(BackendArray):
         return self.unpacking.values(as_array(self.packed[key], "ds"))
 
 
-def unpacked(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
+def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
     """Return a Dataset as xarray decodes it, times left out; variables of packed integers in a dtype, if one is given.
 
     xarray itself decodes a few codes to tell the rule, so that its rules are not repeated here.
     """
     packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
-    decoded = _decoded(packed)
+    decoded = _decode(packed)
     # each made again when it is asked for
-    found = {}
+    variables = {}
     indexes = ds.indexes
     coords = ds.coords
     for name, each in packed.items():
-        found[name] = decoded[name]
+        variables[name] = decoded[name]
         if name not in indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
-            found[name] = decoded[name].copy(deep=False, data=_values(each, unpacking))
-    coordinates = {name: each for name, each in found.items() if name in coords}
-    data = {name: each for name, each in found.items() if name not in coordinates}
+            variables[name] = decoded[name].copy(deep=False, data=_values(each, unpacking))
+    coordinates = {name: each for name, each in variables.items() if name in coords}
+    data = {name: each for name, each in variables.items() if name not in coordinates}
     result = ds.assign(data)
     return result.assign_coords(coordinates) if coordinates else result
 
 
-def _decoded(variables: Mapping[Any, xarray.Variable]) -> Any:
+def _decode(variables: Mapping[Any, xarray.Variable]) -> Any:
     """Return variables as xarray decodes them: what its `decode_cf` calls, without the Datasets around it.
 
     It takes attributes away from the variables that it is given.
@@ -105,18 +105,18 @@ def _unpacking(
     if not (are_numbers and np.isfinite(units).all() and has_kernel):
         return None
     kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))
-    meant = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored
+    dtype_of_codes = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored
     # xarray 2026.9 swaps the bytes of such a fill value, and compares it with rounded codes
-    if meant != stored != packed.dtype or (stored.itemsize == 4 and decoded.dtype == np.float32):
+    if dtype_of_codes != stored != packed.dtype or (stored.itemsize == 4 and decoded.dtype == np.float32):
         return None
     with np.errstate(invalid="ignore"):
         candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
     with warnings.catch_warnings(action="ignore"):
-        are_gaps = np.isnan(_decoded({name: xarray.Variable("gap", candidates, attributes)})[name].values)
-    found = tuple(dict.fromkeys(candidates[are_gaps].view(meant).tolist()))
+        are_gaps = np.isnan(_decode({name: xarray.Variable("gap", candidates, attributes)})[name].values)
+    found = tuple(dict.fromkeys(candidates[are_gaps].view(dtype_of_codes).tolist()))
     computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
     scale, offset = (np.array([unit], computed) for unit in units)
-    return Unpacking(meant, dtype or decoded.dtype, scale, offset, found)
+    return Unpacking(dtype_of_codes, dtype or decoded.dtype, scale, offset, found)
 
 
 def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:

@@ -108,10 +108,12 @@ def cast_value(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp", "wrap"))
     target = native(target)
-    return _mapped(x, target, rounding, out_of_range, {} if scalar_map is None else _checked(scalar_map, target))
+    return _cast_with_replacements(
+        x, target, rounding, out_of_range, {} if scalar_map is None else _check_replacements(scalar_map, target)
+    )
 
 
-def _checked(scalar_map: Any, dtype: np.dtype[Any]) -> dict[float, float]:
+def _check_replacements(scalar_map: Any, dtype: np.dtype[Any]) -> dict[float, float]:
     """Return values and their replacements, which must be numbers of the dtype."""
     if not is_a(scalar_map, Mapping):
         raise TypeError(f"scalar_map must be a mapping of numbers to numbers, not {shown(scalar_map)}")
@@ -139,7 +141,7 @@ def _places_of(x: Array, key: float) -> Array:
     return np.asarray(x == x.dtype.type(int(key) if x.dtype.kind in "iu" else key))
 
 
-def _mapped(
+def _cast_with_replacements(
     x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None, scalar_map: dict[float, float]
 ) -> Array:
     """Cast the values without a replacement, with 0 for the others, and insert the replacements."""
@@ -166,10 +168,10 @@ def _refuse_outside(dtype: np.dtype[Any], options: str) -> NoReturn:
 
 
 def _to_integers_by_kernel(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
-    result, found = cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
-    if found & status.HAS_NAN:
+    result, reported = cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
+    if reported & status.HAS_NAN:
         _refuse_special()
-    if found & status.OUT_OF_RANGE and out_of_range is None:
+    if reported & status.OUT_OF_RANGE and out_of_range is None:
         _refuse_outside(dtype, _OF_INTEGERS)
     return np.asarray(result)
 
@@ -203,13 +205,13 @@ def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str 
     digits = np.finfo(dtype).nmant + 1
     is_exact = x.dtype.itemsize <= dtype.itemsize if x.dtype.kind == "f" else np.iinfo(x.dtype).bits <= digits
     if not is_exact and rounding != "nearest-even":
-        result = _rounded(x, result, rounding)
+        result = _round_to_floats(x, result, rounding)
     if out_of_range is None and np.any(np.isinf(result) & np.isfinite(x)):
         _refuse_outside(dtype, "'clamp'")
     return result
 
 
-def _rounded(x: Array, even: Array, rounding: str) -> Array:
+def _round_to_floats(x: Array, even: Array, rounding: str) -> Array:
     """Round to floats in a direction other than to even, as if exponents were unbounded."""
     low = x & 2047 if x.dtype.kind != "f" and x.dtype.itemsize == 8 else 0  # float64 has 53 of 64 bits
     wide = (x - low).astype(np.float64)

@@ -48,11 +48,11 @@ class _Codec(ArrayArrayCodec):
     own: ClassVar[type[Codec] | None] = None  # zarr's class of this name
 
     @abstractmethod
-    def encoded(self, x: Array, spec: ArraySpec) -> Array:
+    def encode_array(self, x: Array, spec: ArraySpec) -> Array:
         """Encode an array of the spec's dtype."""
 
     @abstractmethod
-    def decoded(self, codes: Array, spec: ArraySpec) -> Array:
+    def decode_array(self, codes: Array, spec: ArraySpec) -> Array:
         """Decode to an array of the spec's dtype."""
 
     def is_for(self, dtype: Any) -> bool:
@@ -70,10 +70,14 @@ class _Codec(ArrayArrayCodec):
             raise ValueError(f"{self.name} is for {self.takes}, not {dtype}")
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return type(chunk_array).from_ndarray_like(self.encoded(np.asarray(chunk_array.as_ndarray_like()), chunk_spec))
+        return type(chunk_array).from_ndarray_like(
+            self.encode_array(np.asarray(chunk_array.as_ndarray_like()), chunk_spec)
+        )
 
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return type(chunk_array).from_ndarray_like(self.decoded(np.asarray(chunk_array.as_ndarray_like()), chunk_spec))
+        return type(chunk_array).from_ndarray_like(
+            self.decode_array(np.asarray(chunk_array.as_ndarray_like()), chunk_spec)
+        )
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._encode_sync(chunk_array, chunk_spec)
@@ -92,7 +96,7 @@ class _Codec(ArrayArrayCodec):
 
     def _fill_value(self, spec: ArraySpec) -> Any:
         try:
-            return self.encoded(np.array([spec.fill_value], spec.dtype.to_native_dtype()), spec)[0]
+            return self.encode_array(np.array([spec.fill_value], spec.dtype.to_native_dtype()), spec)[0]
         except ValueError as error:
             raise ValueError(f"the fill_value is {spec.fill_value} here, which can't be stored: {error}") from error
 
@@ -114,15 +118,18 @@ class CastValue(_Codec):
         as_choice(self.rounding, "rounding", ROUNDINGS)
         if self.out_of_range not in (None, "clamp", "wrap"):
             raise ValueError(f"out_of_range must be None, 'clamp' or 'wrap', not {self.out_of_range!r}")
-        pairs = {way: tuple(map(tuple, _pairs(each))) for way, each in (self.scalar_map or {}).items()}
+        pairs = {direction: tuple(map(tuple, _pairs(each))) for direction, each in (self.scalar_map or {}).items()}
         object.__setattr__(self, "scalar_map", pairs)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata without defaults."""
-        scalars = {way: list(each) for way, each in self.scalar_map.items()}
+        scalars = {direction: list(each) for direction, each in self.scalar_map.items()}
         units = {"rounding": (self.rounding, "nearest-even"), "out_of_range": (self.out_of_range, None)}
-        configuration = {"data_type": self.data_type.to_json(zarr_format=3)} | _named(units)
-        return {"name": self.name, "configuration": configuration | _named({"scalar_map": (scalars, {})})}
+        configuration = {"data_type": self.data_type.to_json(zarr_format=3)} | _options_besides_defaults(units)
+        return {
+            "name": self.name,
+            "configuration": configuration | _options_besides_defaults({"scalar_map": (scalars, {})}),
+        }
 
     def is_for(self, dtype: Any) -> bool:
         """Return whether both data types are known."""
@@ -146,11 +153,11 @@ class CastValue(_Codec):
         """Return the spec for the next codec: the data type, and the fill value cast to it."""
         return replace(chunk_spec, dtype=self.data_type, fill_value=self._fill_value(chunk_spec))
 
-    def encoded(self, x: Array, spec: ArraySpec) -> Array:
+    def encode_array(self, x: Array, spec: ArraySpec) -> Array:
         """Cast to the data type."""
         return self._cast(x, self.data_type, self._scalars("encode", spec.dtype, self.data_type))
 
-    def decoded(self, codes: Array, spec: ArraySpec) -> Array:
+    def decode_array(self, codes: Array, spec: ArraySpec) -> Array:
         """Cast back."""
         return self._cast(codes, spec.dtype, self._scalars("decode", self.data_type, spec.dtype))
 
@@ -160,11 +167,11 @@ class CastValue(_Codec):
             self._decode_sync(stored, chunk_spec)  # values that could not be read are refused
         return stored
 
-    def _scalars(self, way: str, source: Any, target: Any) -> dict[Any, Any]:
+    def _scalars(self, direction: str, source: Any, target: Any) -> dict[Any, Any]:
         known: dict[Any, Any] = {}
-        for key, value in self.scalar_map.get(way, ()):
-            number = _number(key, source, f"a value of scalar_map to {way}")
-            known.setdefault(number, _number(value, target, f"the replacement of a value in scalar_map to {way}"))
+        for key, value in self.scalar_map.get(direction, ()):
+            number = _number(key, source, f"a value of scalar_map to {direction}")
+            known.setdefault(number, _number(value, target, f"the replacement of a value in scalar_map to {direction}"))
         return known
 
     def _cast(self, x: Array, to: Any, known: dict[Any, Any]) -> Array:
@@ -179,9 +186,9 @@ class CastValue(_Codec):
         return int(input_byte_length // wide * narrow)
 
 
-def _named(units: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+def _options_besides_defaults(units: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """Return the options that are not the default."""
-    return {name: given for name, (given, default) in units.items() if given != default}
+    return {name: value for name, (value, default) in units.items() if value != default}
 
 
 def _pairs(scalars: Any) -> Iterable[Any]:
@@ -210,7 +217,7 @@ class ScaleOffset(_Codec):
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata without defaults."""
-        configuration = _named({"offset": (self.offset, 0), "scale": (self.scale, 1)})
+        configuration = _options_besides_defaults({"offset": (self.offset, 0), "scale": (self.scale, 1)})
         return {"name": self.name} | ({"configuration": configuration} if configuration else {})
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
@@ -229,7 +236,7 @@ class ScaleOffset(_Codec):
     def _units(self, dtype: Any) -> tuple[Any, Any]:
         return _number(self.offset, dtype, "offset"), _number(self.scale, dtype, "scale")
 
-    def encoded(self, x: Array, spec: ArraySpec) -> Array:
+    def encode_array(self, x: Array, spec: ArraySpec) -> Array:
         """Subtract the offset and multiply."""
         offset, scale = self._units(spec.dtype)
         if x.dtype.kind != "f":
@@ -239,7 +246,7 @@ class ScaleOffset(_Codec):
         result *= scale
         return np.asarray(result, x.dtype)
 
-    def decoded(self, codes: Array, spec: ArraySpec) -> Array:
+    def decode_array(self, codes: Array, spec: ArraySpec) -> Array:
         """Divide and add the offset."""
         offset, scale = self._units(spec.dtype)
         divide: Any = np.divide
@@ -290,12 +297,12 @@ class BitRound(_Codec):
         if self.keepbits > (most := np.finfo(dtype.to_native_dtype()).nmant):
             raise ValueError(f"keepbits must be at most {most} for {dtype.to_native_dtype()}, not {self.keepbits}")
 
-    def encoded(self, x: Array, spec: ArraySpec) -> Array:
+    def encode_array(self, x: Array, spec: ArraySpec) -> Array:
         """Round."""
         rounded = bitround(x, keepbits=self.keepbits)
         return np.asarray(rounded, x.dtype)
 
-    def decoded(self, codes: Array, spec: ArraySpec) -> Array:
+    def decode_array(self, codes: Array, spec: ArraySpec) -> Array:
         """Return the stored values, which are floats."""
         return codes
 

@@ -41,7 +41,6 @@ from fastq.engine.jit.value import (
 _LIMIT = 150
 
 
-
 class Python:
     """The body of a function as Python runs it, its names replaced by their stand-ins."""
 
@@ -170,7 +169,9 @@ class Unit:
             returned = entry.call(callee, (*constants, *items), {})
             value = llvm_value(entry.builder, returned, result)
             if in_structure:
-                value = entry.builder.insert_value(ir.Constant(ir.LiteralStructType([value.type]), ir.Undefined), value, 0)
+                value = entry.builder.insert_value(
+                    ir.Constant(ir.LiteralStructType([value.type]), ir.Undefined), value, 0
+                )
             entry.builder.ret(value)
         entry.set_result(value.type)
         return entry.function

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastq.engine.jit.value import current, is_emitting
 
+
 class TracedFunction:
     """A function that Python runs on types; its calls are emitted.
 

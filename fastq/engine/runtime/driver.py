@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime import boundary, threadpool
 from fastq.engine.runtime.boundary import once_made
-from fastq.engine.runtime.layout import HEAD, HEAD_WORDS, HI, LAUNCH, LO, NONE, OUT, SCALE, SUMS, UNFIT, VALUES, ZERO, X
+from fastq.engine.runtime.layout import HEAD, HEAD_WORDS, LAUNCH, NONE, OUT, SCALE, UNFIT, VALUES, ZERO, X
 
-__all__ = ["HI", "LO", "NONE", "OUT", "SCALE", "SUMS", "UNFIT", "VALUES", "ZERO", "X"]
+__all__ = ["NONE", "OUT", "SCALE", "UNFIT", "VALUES", "ZERO", "X"]
 
 Array = NDArray[Any]
 
@@ -146,7 +146,7 @@ def plan_launch(
     operands: tuple[int, int, int, int, int],  # which operands it gets
     args: Array | None,  # its numeric arguments: a record
     stop: int,  # number of units
-    threads: int,  # how many, as `threadpool.threads_for` says
+    threads: int,  # how many may work on it
     *,
     origin: int = 0,  # the element that arrays begin with
     size: int = 1,  # elements in a unit
@@ -180,8 +180,9 @@ _driver = once_made("fastq.engine.runtime.drive", "drive")
 def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:
     """Return a function that launches a plan on operands that pass checks, as long as threads do not change.
 
-    It takes ndarrays of exactly that type, contiguous, or None, in the order X, OUT, SCALE, ZERO, SUMS, LO, HI; a scale
-    or zero point may also be a number. It returns the status, or `UNFIT` where a check failed and nothing was done.
+    It takes ndarrays of exactly that type, contiguous, or None, in the order X, OUT, SCALE, ZERO and the plan's own;
+    a scale or zero point may also be a number. It returns the status, or `UNFIT` where a check failed and nothing was
+    done.
     """
     if checks is not None:
         plan = plan._replace(words=np.concatenate((checks.head(len(plan.args)), plan.words[HEAD_WORDS:])))

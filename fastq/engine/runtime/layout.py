@@ -13,8 +13,10 @@ LOCAL = 64  # words of `local`
 
 # --- plans ------------------------------------------------------------------------------------------------------------
 
-# the operands of a plan in the order in which `run` takes them; NONE is a null pointer
-X, OUT, SCALE, ZERO, SUMS, LO, HI, NONE = range(8)
+# the first operands of a plan in the order in which `run` takes them, which are checked; after them come as many as a
+# plan needs, at most three; NONE is a null pointer
+X, OUT, SCALE, ZERO = range(4)
+NONE = 7
 VALUES = X, OUT, SCALE, ZERO, NONE  # what most kernels get
 
 # what a plan begins with: how many launches it has, what operands have to be (see `Checks`), and the addresses of types

@@ -1,8 +1,7 @@
-"""The thread pool: when a kernel runs in parallel, and how.
+"""The thread pool: how several threads run a kernel.
 
-A kernel is a C function that works on a range of units. On fewer than `PARALLEL_FROM` elements one thread works, the
-caller's; on more, the caller and worker threads of our own claim chunks from counters. All that they share is one block
-of words:
+A kernel is a C function that works on a range of units. A plan says how many threads work: if it is one, the caller's,
+else the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
 
 - The gate, one word: sequence number and number of threads of a job, whether it is closed, and how many workers are
   inside. A worker enters by one compare-and-swap, of an open gate whose sequence number is new to it, and only then
@@ -59,7 +58,6 @@ from fastq.system.arguments import as_int
 from fastq.system.signals import Held
 
 _ROW = tuning.current()
-PARALLEL_FROM = _ROW.parallel_from
 WAKE_FROM = _ROW.wake_from
 CHUNK = _ROW.chunk
 SPIN = _ROW.spin
@@ -213,11 +211,6 @@ def set_num_threads(n: int) -> None:
 def get_num_threads() -> int:
     """Return how many threads `run` uses."""
     return _state.threads
-
-
-def threads_for(elements: int) -> int:
-    """Return how many threads `run` uses for an array of `elements`, if no other caller has them."""
-    return min(_state.threads, 2 * elements // PARALLEL_FROM) if elements >= PARALLEL_FROM else 1
 
 
 def chunk_for(stop: int, size: int, chunk_multiple: int, threads: int) -> int:

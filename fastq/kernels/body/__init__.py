@@ -62,7 +62,7 @@ def reduction_of(operands: Any) -> Any:
     return body_of(operands).reduction
 
 
-_ELEMENTS = "src", "dst", "approximation"
+_ELEMENTS = "src", "dst", "approximation", "following"
 
 
 @traced
@@ -107,7 +107,7 @@ def batch_size(spec, operands):
 
 
 @traced
-def placed(operands, room):
+def with_memory(operands, room):
     """Return operands whose results of a reduction, or else parameters, are in other memory."""
     names = results_of(operands) if reduction_of(operands) else ("scale", "zero_point")
     pointers = [v.cast_pointer(each, getattr(operands, name).dtype) for name, each in zip(names, room, strict=False)]
@@ -121,7 +121,7 @@ def placed(operands, room):
 def load_state(operands, p, kind):
     """Load the state with index p and on, as many as `kind` has lanes."""
     results = [getattr(operands, name) for name in results_of(operands)]
-    return tuple([v.load(where, p, v.lanes_like(kind, where)) for where in results])
+    return tuple([v.load(pointer, p, v.lanes_like(kind, pointer)) for pointer in results])
 
 
 @traced

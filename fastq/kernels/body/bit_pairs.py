@@ -9,9 +9,9 @@ from __future__ import annotations
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.bitrounding import of_width
-from fastq.kernels.args import BitPairOperands
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import prefetch_ahead, prefetch_lanes
+from fastq.kernels.pointers import BitPairOperands
 
 # vectors that are added at once, and the sums of weights 1, 2, 4 and 8 that are kept
 TOGETHER = 16
@@ -30,7 +30,7 @@ def _magnitude(bits, src):
 
 
 @traced
-def _signed_exponent(bits, src):
+def _with_signed_exponent(bits, src):
     """Return the bits of a float with its exponent as a sign and a magnitude."""
     mantissa, bias = of_width(src.dtype.bitwidth)
     exponent = (_magnitude(bits, src) >> v.constant(mantissa, bits)) - v.constant(bias, bits)
@@ -47,12 +47,12 @@ def _pair_at(first, second, i, vec):
     infinity = v.constant(2 * bias + 1 << mantissa, a)
     nan = (_magnitude(a, first) > infinity) | (_magnitude(b, first) > infinity)
     zero = v.constant(0, a)
-    words = (v.select(nan, zero, _signed_exponent(x, first)) for x in (a, b))
+    words = (v.select(nan, zero, _with_signed_exponent(x, first)) for x in (a, b))
     return (*words, v.select(nan, v.constant(1, a), zero))
 
 
 @traced
-def _carried(sums, vectors):
+def _add_and_carry(sums, vectors):
     """Add sixteen vectors to sums of weights 1, 2, 4 and 8, bit by bit; return these and the carry of weight 16."""
     sums = list(sums)
     for level in v.unrolled(LEVELS):
@@ -72,10 +72,10 @@ def _add_pairs(first, second, i, vec, sums, omitted):
     prefetch_lanes(first, i + TOGETHER * v.count(vec) + prefetch_ahead(), vec)
     prefetch_lanes(second, i + TOGETHER * v.count(vec) + prefetch_ahead(), vec)
     of_streams = (tuple(a for a, _, _ in pairs), tuple(b for _, b, _ in pairs), tuple(a & b for a, b, _ in pairs))
-    found = tuple(_carried(sums[k], vectors) for k, vectors in enumerate(of_streams))
+    sums_and_carries = tuple(_add_and_carry(sums[k], vectors) for k, vectors in enumerate(of_streams))
     for _, _, nan in pairs:
         omitted = omitted + nan
-    return tuple(each for each, _ in found), tuple(carry for _, carry in found), omitted
+    return tuple(each for each, _ in sums_and_carries), tuple(carry for _, carry in sums_and_carries), omitted
 
 
 @traced
@@ -124,7 +124,8 @@ def _count_blocks(first, second, counts, blocks, vec):
     width = v.bits_of(first)
     room = v.scratch(_COUNTS, v.dtype_of(first))
     words = v.scratch(_WORDS, v.dtype_of(first))
-    (sums, omitted), size = _nothing(vec), width * n
+    sums, omitted = _nothing(vec)
+    size = width * n
     for k in range(STREAMS * width):
         v.store(room, k * n, omitted)
     for k in range(blocks):
@@ -141,10 +142,10 @@ def _count_blocks(first, second, counts, blocks, vec):
 
 @traced
 def count_pairs(spec, operands, args, units):
-    """Count pairs start..stop; src and approximation hold those from `origin` on."""
+    """Count pairs start..stop; src and following hold those from `origin` on."""
     operands = rebase(operands, args, units)
     first = operands.src
-    second = operands.approximation
+    second = operands.following
     counts = operands.counts
     i = units.start
     stop = units.stop
@@ -167,4 +168,4 @@ def count_pairs(spec, operands, args, units):
     return 0
 
 
-BODIES[BitPairOperands] = Body(partials={"counts": "size"})
+BODIES[BitPairOperands] = Body(partials={"counts": "counts"})

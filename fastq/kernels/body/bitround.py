@@ -10,8 +10,8 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.bitrounding import COLUMNS, field_bits, of_width
-from fastq.kernels.args import BitRoundOperands
 from fastq.kernels.body import BODIES, Body
+from fastq.kernels.pointers import BitRoundOperands
 
 
 @traced
@@ -28,11 +28,11 @@ def _row_of(magnitude, src):
 
 
 @traced
-def _dropped(spec, operands, args, magnitude):
+def _dropped_bits(spec, operands, args, magnitude):
     """Return how many bits of the significand are dropped."""
     kind = operands.src.dtype
     if spec.op == "bitround":
-        return v.full_like(v.convert(args.size, kind), v.convert(magnitude, kind))
+        return v.full_like(v.convert(args.dropped, kind), v.convert(magnitude, kind))
     place = v.convert(_row_of(magnitude, operands.src), types.int32) * COLUMNS
     first, second, bits = (v.look_up(operands.table, place + k) for k in range(COLUMNS))
     width = field_bits(kind.bitwidth)
@@ -42,7 +42,7 @@ def _dropped(spec, operands, args, magnitude):
 
 
 @traced
-def _rounded(spec, bits, dropped):
+def _round_bits(spec, bits, dropped):
     """Round to a multiple of 2**dropped of the last place; a tie goes to the even one, or away from zero."""
     one = v.constant(1, bits)
     odd = (bits >> dropped) & one if spec.rule.rounding == "half_even" else one
@@ -51,16 +51,16 @@ def _rounded(spec, bits, dropped):
 
 
 @traced
-def _rounded_at(spec, operands, args, shared, i, kind):
+def _round_at(spec, operands, args, shared, i, kind):
     """Return the bits of the rounded elements from src[i] on, and that nothing is reported."""
     bits = v.load(operands.src, i, kind)
     mantissa, bias = of_width(operands.src.dtype.bitwidth)
     magnitude = bits & v.constant((1 << operands.src.dtype.bitwidth - 1) - 1, bits)
-    rounded = _rounded(spec, bits, _dropped(spec, operands, args, magnitude))
+    rounded = _round_bits(spec, bits, _dropped_bits(spec, operands, args, magnitude))
     infinity = v.constant((2 * bias + 1) << mantissa, magnitude)
     if spec.op == "bitround":
         return v.select(magnitude > infinity, bits, v.convert(rounded, operands.src.dtype)), 0
     return v.select(magnitude >= infinity, bits, v.convert(rounded, operands.src.dtype)), 0
 
 
-BODIES[BitRoundOperands] = Body(elements=_rounded_at)
+BODIES[BitRoundOperands] = Body(elements=_round_at)

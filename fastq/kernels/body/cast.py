@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, traced
-from fastq.kernels.args import CastOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import round_by_rule
 from fastq.kernels.load_store import load_elements
+from fastq.kernels.pointers import CastOperands
 from fastq.kernels.rule import Rule
 from fastq.kernels.spec import status_of
 from fastq.kernels.status import OUT_OF_RANGE
@@ -22,14 +22,14 @@ class CastSpec(Constants):
 
     rule: Rule  # its `rounding` is that of the cast
     wraps: bool  # whether values out of range wrap around; else they are clamped, and reported
-    nan: str  # "raise": report what is not finite; "keep": NaN becomes the number `args.size`, infinities are too large
+    nan: str  # "raise": report what is not finite; "keep": NaN becomes `args.nan_code`, infinities are too large
     scaled: bool  # whether values are cast in units of a scale, from an offset on
     scale_kind: ClassVar[str] = ""
     streams: ClassVar[bool] = False
 
 
 @traced
-def _wrapped(x, integer):
+def _wrap(x, integer):
     """Add a multiple of the number of integers to whole numbers, so that they are in range; all steps are exact."""
     number = 2.0**integer.bitwidth
     rest = x - v.floor(x * v.constant(1 / number, x)) * v.constant(number, x)
@@ -50,13 +50,13 @@ def _cast(spec, operands, args, shared, i, kind):
         units = (units - offset) / scale
     whole = round_by_rule(spec, units)
     outside = False if spec.wraps else v.any_lane((whole < args.lowest) | (whole > args.highest))
-    inside = v.minimum(v.maximum(_wrapped(whole, integer) if spec.wraps else whole, args.lowest), args.highest)
+    inside = v.minimum(v.maximum(_wrap(whole, integer) if spec.wraps else whole, args.lowest), args.highest)
     integers = v.bounded_to_integer(inside, integer)
     if spec.nan == "raise":
         special = v.any_lane((v.absolute(x) < v.constant(float("inf"), x)) ^ True)
     else:
         special = False
-        integers = v.select(v.is_nan(x), v.convert(args.size, integer), integers)
+        integers = v.select(v.is_nan(x), v.convert(args.nan_code, integer), integers)
     return integers, status_of(special, False) | OUT_OF_RANGE * outside
 
 

@@ -10,12 +10,13 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
-from fastq.kernels.args import AT_A_TIME, SUM_LANES, TOTALS, ErrorOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import load_parameters
+from fastq.kernels.pointers import ErrorOperands
+from fastq.kernels.sizes import AT_A_TIME, SUM_LANES, TOTALS
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal import geometry
 
@@ -32,9 +33,9 @@ def _parameters_at(spec, operands, args, parameters, k, kind):
     return load_parameters(spec, operands, args, parameters + k, kind)
 
 
-def _float_code(where):
+def _float_code(pointer):
     """Return the format of float codes, None of integer codes and of floats that are values."""
-    return where.dtype.row if isinstance(where.dtype, Minifloat) and where.dtype.row.bits <= 8 else None
+    return pointer.dtype.row if isinstance(pointer.dtype, Minifloat) and pointer.dtype.row.bits <= 8 else None
 
 
 def _next_tie(row):
@@ -43,17 +44,17 @@ def _next_tie(row):
 
 
 @traced
-def approximated(spec, code, s, where):
+def values_of_approximation(spec, code, s, pointer):
     """Dequantize codes; values are returned as they are."""
-    if v.is_float(code) and _float_code(where) is None:
+    if v.is_float(code) and _float_code(pointer) is None:
         return code
     return dequantize_value(spec, v.convert(code, computes_in(spec, s.scale)), s)
 
 
 @traced
-def clamped(spec, x, s, args, where):
+def clamp_mask(spec, x, s, args, pointer):
     """Mask of the values whose codes were clamped."""
-    row = _float_code(where)
+    row = _float_code(pointer)
     if row is None:
         code = unclamped_code(spec, x, s)
         dtype = computes_in(spec, s.scale)
@@ -68,7 +69,7 @@ def clamped(spec, x, s, args, where):
 
 
 @traced
-def perhaps_clamped(spec, x, s, args, where):
+def perhaps_clamped(spec, x, s, args, pointer):
     """Mask of the values that may have been clamped, found without a division; NaN among them.
 
     All others are at least a quarter of a step inside the range that rounds to a code, which covers the rounding of
@@ -76,13 +77,13 @@ def perhaps_clamped(spec, x, s, args, where):
     products here do not. The ends of the range of a block, one of each in it, do not have this property.
     """
     rule = spec.rule
-    row = _float_code(where)
+    row = _float_code(pointer)
     if row is not None:
         most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
         limit = v.constant(most, x) * s.scale
-        return (v.absolute(x) < (limit * s.zero_point if spec.scale_kind == "tensor" else limit)) ^ True
+        return (v.absolute(x) < (limit * s.tensor if spec.scale_kind == "tensor" else limit)) ^ True
     if rule.quotient == "range":  # a division either way
-        return clamped(spec, x, s, args, where)
+        return clamp_mask(spec, x, s, args, pointer)
     reach = v.constant(0.25 if rule.rounding in ("half_even", "half_away") else -0.25, s.scale)
     dtype = computes_in(spec, s.scale)
     low, high = v.convert(args.lowest, dtype) - s.base, v.convert(args.highest, dtype) - s.base
@@ -154,22 +155,22 @@ def _count(counts, mask):
 
 
 @traced
-def _add(spec, total, x, code, parameters, args, where):
+def _add(spec, total, x, code, parameters, args, pointer):
     scale, zero_point = parameters
     s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
     compute = v.convert(x, compute_type(spec, s.scale))
     wide = v.convert(x, types.float64)
     zero = x == v.constant(0, x)
-    error = v.absolute(wide - v.convert(approximated(spec, code, s, where), types.float64))
+    error = v.absolute(wide - v.convert(values_of_approximation(spec, code, s, pointer), types.float64))
     above = error
     below = v.absolute(wide)
     zeros = total.zeros
     clipped = total.clipped
     # few are, mostly, and a test of all lanes takes less time than to count them
-    if v.any_lane(zero | perhaps_clamped(spec, compute, s, args, where)):
+    if v.any_lane(zero | perhaps_clamped(spec, compute, s, args, pointer)):
         above, below = v.select(zero, v.constant(0, error), error), v.select(zero, v.constant(1, below), below)
         zeros = _count(zeros, zero)
-        clipped = _count(clipped, clamped(spec, compute, s, args, where))
+        clipped = _count(clipped, clamp_mask(spec, compute, s, args, pointer))
     sums = _by_halves(total, wide, error, (above, below))
     return Total(sums.error2, sums.x2, sums.error, sums.relative, sums.largest, sums.largest_relative, zeros, clipped)
 
@@ -244,10 +245,10 @@ def add_errors(spec, operands, args, parameters, i, end):
     one = v.dtype_of(operands.scale)
     sums = _sums_of(operands, args, i)
     k = i
-    found = False
+    nan = False
     if end - i >= AT_A_TIME:
         total, k = _add_vecs(spec, operands, args, parameters, i, end, _load_total(sums, _SUM))
-        found = _has_nan(total)
+        nan = _has_nan(total)
         _store_total(sums, total)
     if k < end:
         rest = _load_total(sums, types.float64)
@@ -257,9 +258,9 @@ def add_errors(spec, operands, args, parameters, i, end):
             at = _parameters_at(spec, operands, args, parameters, k - i, one)
             rest = _add(spec, rest, x, code, at, args, approximation)
             k += 1
-        found |= _has_nan(rest)
+        nan |= _has_nan(rest)
         _store_total(sums, rest)
-    return status_of(found, False)
+    return status_of(nan, False)
 
 
 @traced

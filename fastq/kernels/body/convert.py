@@ -8,13 +8,16 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels import formulas, parameters
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
-from fastq.kernels.args import BATCHED_REGISTERS, ElementOperands, NoisyOperands
 from fastq.kernels.body import BODIES, Body, batch_size
 from fastq.kernels.body.min_max import min_max, min_max_of_run
 from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
+from fastq.kernels.nan import count_nan_as_zero, mark_nan, nan_mask, nan_mask_of_two
 from fastq.kernels.operands import register_lanes
-from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
-from fastq.kernels.stochastic_rounding import drawn
+from fastq.kernels.pointers import ElementOperands, NoisyOperands
+from fastq.kernels.scales_of_ranges import range_parameters
+from fastq.kernels.sizes import BATCHED_REGISTERS
+from fastq.kernels.spec import compute_lanes, parameter_type, status_of
+from fastq.kernels.stochastic_rounding import random_numbers_of
 from fastq.kernels.traversal import geometry
 from fastq.kernels.traversal.streaming import stream_by_lines
 
@@ -34,14 +37,14 @@ def _convert_lanes(context, i, vec):
     src = operands.src
     prefetch_lanes(src, i + ahead, vec)
     x = load_elements(src, i, vec)
-    return _prepared_result(spec, operands, i, x, s), nan_mask(spec, x)
+    return _convert_prepared(spec, operands, i, x, s), nan_mask(spec, x)
 
 
 @traced
-def _prepared_result(spec, operands, i, x, s):
+def _convert_prepared(spec, operands, i, x, s):
     """Convert the lanes of x, elements from i on, by one prepared scale."""
     value = to_compute(spec, x, operands.scale)
-    return apply_op_prepared(spec, value, s, operands.dst, drawn(spec, operands, i, value))
+    return apply_op_prepared(spec, value, s, operands.dst, random_numbers_of(spec, operands, i, value))
 
 
 _stream_lines = stream_by_lines(_convert_lanes)
@@ -66,7 +69,9 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
         x = load_elements(src, i, v.dtype_of(src))
         nan |= v.any_lane(nan_mask(spec, x))
         value = to_compute(spec, x, operands.scale)
-        store_elements(dst, i, apply_op(spec, value, scale, zero_point, args, dst, drawn(spec, operands, i, value)))
+        store_elements(
+            dst, i, apply_op(spec, value, scale, zero_point, args, dst, random_numbers_of(spec, operands, i, value))
+        )
         i += 1
     return nan
 
@@ -86,17 +91,17 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     aligned = n - v.misalignment(wider(src, dst), i, v.lanes_like(vec, wider(src, dst)))
     if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
         i += aligned
-    found = False
+    nan_in_stream = False
     if args.streaming:
-        i, found = _stream_lines(spec, context, src, dst, i, end, vec)
+        i, nan_in_stream = _stream_lines(spec, context, src, dst, i, end, vec)
     while i <= last - n:  # two registers a turn share the test for NaN
         x = load_elements(src, i, vec)
         x2 = load_elements(src, i + n, vec)
         nans = nans | nan_mask_of_two(spec, x, x2)
         v.prefetch(src, i + ahead)
         v.prefetch(src, i + n + ahead)
-        store_elements(dst, i, _prepared_result(spec, operands, i, x, s))
-        store_elements(dst, i + n, _prepared_result(spec, operands, i + n, x2, s))
+        store_elements(dst, i, _convert_prepared(spec, operands, i, x, s))
+        store_elements(dst, i + n, _convert_prepared(spec, operands, i + n, x2, s))
         i += 2 * n
     i = min(i, last)
     while True:
@@ -106,7 +111,7 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
         if i == last:
             break
         i = min(i + n, last)
-    return found | v.any_lane(nans)
+    return nan_in_stream | v.any_lane(nans)
 
 
 @traced
@@ -136,16 +141,18 @@ def prepare_lanes(spec, scales, zero_points, args, memory, n):
 @traced
 def store_prepared(memory, n, s):
     """Store n prepared scales, a lane each."""
-    for field, lanes in enumerate((s.scale, s.zero_point, s.factor, s.below, s.above)):
+    scale, second, _, *others = s  # second: zero point or tensor scale
+    for field, lanes in enumerate((scale, second, *others)):
         v.store(memory, field * n, lanes)
     v.store(_bases(memory, n), 0, formulas.base_code(s))
 
 
 @traced
-def load_prepared(memory, n, k):
+def load_prepared(spec, memory, n, k):
     """Load number k of n prepared scales."""
-    scale, zero_point, *others = [memory[field * n + k] for field in range(5)]
-    return formulas.PreparedScale(scale, zero_point, _bases(memory, n)[k], *others)
+    scale, second, *others = [memory[field * n + k] for field in range(5)]
+    kind = formulas.PreparedBlockScale if spec.scale_kind == "tensor" else formulas.PreparedScale
+    return kind(scale, second, _bases(memory, n)[k], *others)
 
 
 @traced
@@ -224,12 +231,12 @@ def _convert_more(context, i, end, vec):
     return nans
 
 
-def _run_by_run(convert):
+def _make_loop_over_runs(convert):
     """Make the loop that converts consecutive runs, each by `convert` with its prepared scale.
 
-    It returns where the next run begins, the blocks left in its row, and whether there was a NaN to report. The tail of
-    a row is written before its blocks: if it fills no register, the register begins in the block before, which then
-    overwrites its own part.
+    The loop returns three things: where the next run begins, the number of blocks left in its row, and whether there
+    was a NaN to report. It writes the tail of a row before its blocks: a tail that fills no register is written by one
+    that begins in the block before, and that block then overwrites its own part.
     """
 
     @traced
@@ -245,10 +252,10 @@ def _run_by_run(convert):
             has_rest = blocks < left and k + blocks < runs
             if has_rest:
                 end = i + blocks * args.block + rest
-                context = spec, operands, _prepared(spec, operands, args, p, k + blocks, memory), ahead
+                context = spec, operands, _prepared_scale_of(spec, operands, args, p, k + blocks, memory), ahead
                 nan |= v.any_lane(convert(context, end - max(rest, v.count(vec)), end, vec))
             for j in range(blocks):
-                context = spec, operands, _prepared(spec, operands, args, p, k + j, memory), ahead
+                context = spec, operands, _prepared_scale_of(spec, operands, args, p, k + j, memory), ahead
                 nan |= v.any_lane(convert(context, i, i + args.block, vec))
                 i += args.block
             k = k + blocks
@@ -264,15 +271,15 @@ def _run_by_run(convert):
 
 
 # runs of one or two registers, which most blocks are, have a loop of their own: decision D22
-_convert_runs_of_two = _run_by_run(_convert_two)
-_convert_runs_of_more = _run_by_run(_convert_more)
+_convert_runs_of_two = _make_loop_over_runs(_convert_two)
+_convert_runs_of_more = _make_loop_over_runs(_convert_more)
 
 
 @traced
-def _prepared(spec, operands, args, p, k, memory):
+def _prepared_scale_of(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
     if spec.op != "dequantize":
-        return load_prepared(memory, batch_size(spec, operands), k)
+        return load_prepared(spec, memory, batch_size(spec, operands), k)
     scale, zero_point = parameters.load_parameters(spec, operands, args, p + k, operands.scale.dtype)
     return formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
 
@@ -321,7 +328,7 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
     scale = operands.scale
     n = batch_size(spec, operands)
-    found = False
+    any_nan = False
     vec = compute_lanes(spec, scale, 1)
     dtype = formulas.compute_type(spec, scale)
     los = v.scratch(FIELD, dtype)
@@ -329,13 +336,15 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     for k in range(runs):
         end = i + geometry.size_of_run(args, left)
         lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
-        los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
+        los[k] = to_compute(spec, lo, scale)
+        his[k] = to_compute(spec, hi, scale)
+        any_nan = any_nan | nan
         i = end
         left = geometry.left_after_run(args, left)
     for k in range(runs, n):
         los[k], his[k] = los[runs - 1], his[runs - 1]
-    scales, zero_points = parameters.range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
-    if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
+    scales, zero_points = range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
+    if any_nan or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False
     if runs == n:
         parameters.store_parameters(spec, operands, p, scales, zero_points)
@@ -351,20 +360,20 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
 def _by_range(spec, operands, args, p, i, end):
     """Convert i..end by parameters from their own range, which are stored with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)
-    lo, hi = parameters.count_nan_as_zero(spec, lo, hi, nan)
-    scale, zero_point = parameters.range_parameters(spec, lo, hi, args, operands.scale)
+    lo, hi = count_nan_as_zero(spec, lo, hi, nan)
+    scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
     infinite = formulas.is_infinite(scale)
-    scale = parameters.mark_nan(spec, scale, nan)
+    scale = mark_nan(spec, scale, nan)
     parameters.store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
     ahead = max(length if length <= _prefetch_row() else 0, prefetch_distance(operands.src))
-    found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
-    return status_of(found, infinite)
+    nan_reported = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
+    return status_of(nan_reported, infinite)
 
 
 @traced
-def _run(spec, operands, args, p, i, end):
+def _convert_run_at(spec, operands, args, p, i, end):
     return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 
-BODIES[ElementOperands] = BODIES[NoisyOperands] = Body(_run, batch=_convert_batch, batch_size=_batch_size)
+BODIES[ElementOperands] = BODIES[NoisyOperands] = Body(_convert_run_at, batch=_convert_batch, batch_size=_batch_size)

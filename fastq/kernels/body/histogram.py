@@ -11,10 +11,11 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.args import LEAST_EXPONENT, HistogramOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.load_store import load_elements
+from fastq.kernels.pointers import HistogramOperands
+from fastq.kernels.sizes import LEAST_EXPONENT
 from fastq.kernels.spec import status_of
 
 # Elements whose range is taken before they are counted, from the L1 cache by then.
@@ -46,16 +47,16 @@ def _count_piece(spec, operands, args, p, i, end):
     status = status_of(nan & spec.refuses_nan, (lo == -infinity) | (hi == infinity))
     if status:
         return status
-    counts = p * args.size
-    bins = int(args.highest)
-    before = exponent(operands.lo[p], operands.hi[p], args.highest)
+    counts = p * args.counts
+    bins = int(args.bins)
+    before = exponent(operands.lo[p], operands.hi[p], args.bins)
     lo, hi = v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p])
-    now = exponent(lo, hi, args.highest)
+    now = exponent(lo, hi, args.bins)
     if operands.lo[p] <= operands.hi[p] and now > before:
-        _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
+        _widen(operands.counts, counts, bins, args.interleaved, min(now - before, _exponent_of(args.bins)))
     operands.lo[p] = lo
     operands.hi[p] = hi
-    _count(operands, i, end, counts + bins, 2 * bins, args.partials, -now)
+    _count(operands, i, end, counts + bins, 2 * bins, args.interleaved, -now)
     if nan and spec.omits_nan:
         operands.counts[counts + bins] -= _nan_in(operands.src, i, end)
     return 0
@@ -184,4 +185,4 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
         i += 1
 
 
-BODIES[HistogramOperands] = Body(count_run, partials={"lo": "", "hi": "", "counts": "size"})
+BODIES[HistogramOperands] = Body(count_run, partials={"lo": "", "hi": "", "counts": "counts"})

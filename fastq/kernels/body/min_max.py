@@ -6,12 +6,12 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
-from fastq.kernels.args import MinMaxOperands, PartialOperands
 from fastq.kernels.body import BODIES, Body, Reduction, add_to_state, finish_state, load_state
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
-from fastq.kernels.parameters import store_min_max
-from fastq.kernels.spec import first_min_max, min_max_identities, status_of
+from fastq.kernels.nan import first_min_max, min_max_identities, nan_in_halves, store_min_max
+from fastq.kernels.pointers import MinMaxOperands, PartialOperands
+from fastq.kernels.spec import status_of
 
 # Registers of 512 bits that are four independent chains at least, which hide the latency of a minimum. Four of minima
 # and four of maxima are all that AVX2 or NEON has: decision D30
@@ -19,7 +19,7 @@ FOUR_CHAINS = 4 if TARGET.has("avx512f") else 2
 
 
 @traced
-def loaded_lanes(registers, src):
+def lanes_once_loaded(registers, src):
     """Vec type of elements of src that fill `registers`, a literal, once they are loaded."""
     width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
     return v.Vec(src.dtype, registers * v.REGISTER_BITS // width)
@@ -32,16 +32,10 @@ def few_lanes(src):
 
 
 @traced
-def nan_in_halves(x):
-    """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
-    return v.either_nan(v.lower(x), v.upper(x)) if v.is_float(x) else False
-
-
-@traced
 def min_max(src, i, end):
     """Reduce src[i:end], one element or more, to its minimum and maximum without NaN, and whether there was a NaN."""
-    wide = loaded_lanes(FOUR_CHAINS, src)
-    narrow = loaded_lanes(1, src)
+    wide = lanes_once_loaded(FOUR_CHAINS, src)
+    narrow = lanes_once_loaded(1, src)
     few = few_lanes(src)
     if end - i >= v.count(wide):
         return _min_max(src, i, end, wide)
@@ -50,7 +44,8 @@ def min_max(src, i, end):
     if end - i >= v.count(few):
         return _min_max(src, i, end, few)
     x = load_elements(src, i, v.dtype_of(src))
-    (lo, hi), nan = first_min_max(x), x != x
+    lo, hi = first_min_max(x)
+    nan = x != x
     i += 1
     while i < end:
         x = load_elements(src, i, v.dtype_of(src))
@@ -66,7 +61,8 @@ def _min_max(src, i, end, vec):
     n = v.count(vec)
     last = end - n
     x = load_elements(src, i, vec)
-    (los, his), nans = first_min_max(x), nan_in_halves(x)
+    los, his = first_min_max(x)
+    nans = nan_in_halves(x)
     i = min(i + n - v.misalignment(src, i, vec), last)
     while True:
         prefetch_lanes(src, i + prefetch_ahead(), vec)
@@ -97,7 +93,7 @@ def min_max_of_run(src, i, end, vec):
 
 
 @traced
-def _of_run(spec, operands, args, p, i, end):
+def _reduce_run(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     store_min_max(operands, p, v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p]), nan)
     return status_of(nan, False)
@@ -193,5 +189,5 @@ def _finish(operands, p, state, nans):
 
 
 _REDUCTION = Reduction(min_max_identities, _add, merge_extremes, _finish)
-BODIES[MinMaxOperands] = Body(_of_run, batch=merge_short_runs, reduction=_REDUCTION)
+BODIES[MinMaxOperands] = Body(_reduce_run, batch=merge_short_runs, reduction=_REDUCTION)
 BODIES[PartialOperands] = Body(reduction=_REDUCTION)

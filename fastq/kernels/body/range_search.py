@@ -18,11 +18,12 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels import formulas
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
-from fastq.kernels.args import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
-from fastq.kernels.parameters import range_parameters
+from fastq.kernels.pointers import CandidateOperands, SearchOperands
+from fastq.kernels.scales_of_ranges import range_parameters
+from fastq.kernels.sizes import MOST_ERROR
 from fastq.kernels.spec import compute_lanes
 
 RANGE_BITS = 10  # the largest number of a format has 2**10 units, or up to twice as many
@@ -41,10 +42,10 @@ def search_range(spec, operands, args, p, i, end):
     around = v.constant(0, lo)
     moved = 0
     for stage in range(args.stages):
-        tried = _Tried(lo, hi, stage * args.table_stride, around)
+        tried = _Tried(lo, hi, stage * args.share_stride, around)
         chosen = _least(spec, operands, args, tried, i, end)
         moved |= chosen
-        around += v.pointer(args.table, dtype)[tried.place + chosen]
+        around += v.pointer(args.shares, dtype)[tried.place + chosen]
         if moved > 0:  # the whole range stays, which may be infinite
             operands.lo[p], operands.hi[p] = _ends(spec, args, tried, chosen, dtype)
     return 0
@@ -87,7 +88,7 @@ def _errors_below(spec, operands, args, group, i, end, least):
 @traced
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
-    tried = _Tried(operands.lo[p], operands.hi[p], 0, _found(spec, operands, args, p))
+    tried = _Tried(operands.lo[p], operands.hi[p], 0, _share_of_last_search(spec, operands, args, p))
     sums = p * args.candidates
     errors = v.scratch(LANES, types.float64)
     group = _first_group(spec, operands, args, tried)
@@ -111,7 +112,7 @@ def add_candidates(spec, operands, args, p, i, end):
 
 
 @traced
-def _found(spec, operands, args, p):
+def _share_of_last_search(spec, operands, args, p):
     """Return the share of range p that the candidates are around, 0 where they are shares themselves."""
     share = v.constant(0, operands.lo[p])
     if not spec.scale_kind and args.is_around > 0:  # formats with scales of their own have none
@@ -183,8 +184,8 @@ def _next_group(spec, operands, args, tried, unit, first):
     if not group.ready or args.period > 0:
         return group
     one = types.float32(1)
-    at_low = _add_power(spec, _units_of(spec, _searched(spec, tried.lo), group), one, group.bound)
-    at_high = _add_power(spec, _units_of(spec, _searched(spec, tried.hi), group), one, group.bound)
+    at_low = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.lo), group), one, group.bound)
+    at_high = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.hi), group), one, group.bound)
     return _group(spec, args, scale, zero_point, unit, v.maximum(at_low, at_high))
 
 
@@ -201,7 +202,7 @@ def _group(spec, args, scale, zero_point, unit, bound):
 
     These are the same numbers times a power of two, as nothing overflows or underflows with the scales that are usable.
     """
-    s = _prepared_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
+    s = _prepare_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
     step = _step(spec, args, scale, v.lane_type(s.scale))
     smallest = v.constant(2.0**-80, step)
     largest = v.constant(2.0**100, step)
@@ -210,16 +211,16 @@ def _group(spec, args, scale, zero_point, unit, bound):
 
 
 @traced
-def _prepared_for_search(spec, s):
+def _prepare_for_search(spec, s):
     """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
-    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.zero_point)) if spec.scale_kind == "tensor" else s
+    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.tensor)) if spec.scale_kind == "tensor" else s
 
 
 @traced
 def _in_units(spec, s, unit):
     """Return prepared scales that give values in units."""
     if spec.scale_kind == "tensor":
-        return s._replace(zero_point=s.zero_point * unit)
+        return s._replace(tensor=s.tensor * unit)
     s = s._replace(scale=s.scale * unit)
     if spec.rule.quotient == "range":
         return s._replace(zero_point=s.zero_point * unit, factor=s.factor * unit)
@@ -231,9 +232,9 @@ def _ends(spec, args, tried, first, kind):
     """Return the ends of the candidates of a range from `first` on, as many as `kind` has lanes."""
     lo = tried.lo
     hi = tried.hi
-    table = v.pointer(args.table, v.lane_type(kind))
+    table = v.pointer(args.shares, v.lane_type(kind))
     if _ends_apart(spec):
-        rows = [v.load(table, row * args.table_stride + first, kind) for row in range(4)]
+        rows = [v.load(table, row * args.share_stride + first, kind) for row in range(4)]
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
     shares = v.load(table, tried.place + first, kind) + tried.around
     return _finite(shares * lo), _finite(shares * hi)
@@ -341,7 +342,7 @@ def _fill(spec, operands, piece, i, unit):
 
 @traced
 def _convert(spec, operands, piece, i, k, unit, kind):
-    x = _searched(spec, to_compute(spec, load_elements(operands.src, i + k, kind), operands.scale))
+    x = _values_to_search(spec, to_compute(spec, load_elements(operands.src, i + k, kind), operands.scale))
     if _are_converted(spec, operands.src, operands.scale):
         v.store(piece.values, k, x)
     v.store(piece.in_units, k, x * unit)
@@ -370,10 +371,10 @@ def _short_sums(spec, piece, group):
 
 
 @traced
-def _side_by_side(spec, where, k, like):
+def _side_by_side(spec, pointer, k, like):
     """Load as many numbers as a candidate has lanes, for each candidate."""
-    kind = where.dtype if spec.lanes_each == 1 else v.Vec(where.dtype, spec.lanes_each)
-    return v.repeated(v.load(where, k, kind), v.Vec(where.dtype, like.n))
+    kind = pointer.dtype if spec.lanes_each == 1 else v.Vec(pointer.dtype, spec.lanes_each)
+    return v.repeated(v.load(pointer, k, kind), v.Vec(pointer.dtype, like.n))
 
 
 @traced
@@ -411,7 +412,7 @@ def _units_of(spec, x, group):
 
 
 @traced
-def _searched(spec, x):
+def _values_to_search(spec, x):
     """Return the magnitudes of values where their errors are those of the numbers: of float codes."""
     return x if spec.code is None or formulas.is_by_table(spec) else v.absolute(x)
 
@@ -439,7 +440,7 @@ def _magnitude_ratio(spec, x, s):
 @traced
 def _add_short(spec, units, total):
     """Add a power of whole numbers to a sum of float32; exactly, where that stays below 2**24."""
-    return total + v.absolute(units) if spec.norm == 1.0 else _multiplied_and_added(units, units, total)
+    return total + v.absolute(units) if spec.norm == 1.0 else _multiply_and_add(units, units, total)
 
 
 @traced
@@ -449,11 +450,11 @@ def _add_power(spec, units, weight, total):
     weight = v.convert(weight, types.float64)
     if spec.norm == 1.0:
         return total + v.absolute(number) * weight
-    return _multiplied_and_added(number * weight, number, total)
+    return _multiply_and_add(number * weight, number, total)
 
 
 @traced
-def _multiplied_and_added(a, b, total):
+def _multiply_and_add(a, b, total):
     return v.fma(a, b, total) if formulas.HAS_FMA else a * b + total
 
 

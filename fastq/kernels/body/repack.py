@@ -7,10 +7,10 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels import load_store
-from fastq.kernels.args import CopyOperands
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
-from fastq.kernels.spec import nan_mask, nan_mask_of_two
+from fastq.kernels.nan import nan_mask, nan_mask_of_two
+from fastq.kernels.pointers import CopyOperands
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.streaming import stream_by_lines
 
@@ -24,15 +24,15 @@ def repack(spec, operands, args, units):
     length = args.length
     row = units.start - units.origin
     stop = units.stop - units.origin
-    found = False
+    reported = False
     if length <= MAX_GROUPED_ROW:
-        row, found = _repack_together(spec, operands, length, row, stop)
+        row, reported = _repack_together(spec, operands, length, row, stop)
     while row < stop:
         src = row_at(operands.src, row, length)
         dst = row_at(operands.dst, row, length)
-        found |= _repack_row(spec, src, dst, length, args.streaming)
+        reported |= _repack_row(spec, src, dst, length, args.streaming)
         row += 1
-    return _status_of(spec, found)
+    return _status_of(spec, reported)
 
 
 @traced
@@ -45,16 +45,16 @@ def repack_elements(spec, operands, args, units):
 
 
 @traced
-def row_bytes(where, length):
+def row_bytes(pointer, length):
     """Return the bytes of a row of a number of elements, rounded up to whole bytes."""
-    return (length * where.dtype.bitwidth + 7) >> 3
+    return (length * pointer.dtype.bitwidth + 7) >> 3
 
 
 @traced
-def row_at(where, row, length):
+def row_at(pointer, row, length):
     """Return a pointer to a row."""
-    first = v.advance(v.cast_pointer(where, types.uint8), row * row_bytes(where, length))
-    return v.cast_pointer(first, where.dtype)
+    first = v.advance(v.cast_pointer(pointer, types.uint8), row * row_bytes(pointer, length))
+    return v.cast_pointer(first, pointer.dtype)
 
 
 @traced
@@ -68,13 +68,13 @@ def out_of_range(code, kind):
 
 
 @traced
-def _status_of(spec, found):
+def _status_of(spec, reported):
     """Return the status of a loop that has found elements to report."""
-    return (HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE) * found
+    return (HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE) * reported
 
 
 @traced
-def _codes_at(context, i, kind):
+def _load_codes(context, i, kind):
     """Convert the elements of a Vec or scalar type from src[i] on; return the codes and a mask of those to report."""
     spec, src, dst = context
     if spec.op != "binarize":
@@ -90,13 +90,13 @@ def _codes_at(context, i, kind):
 
 
 @traced
-def _prefetched_codes_at(context, i, vec):
+def _prefetch_and_load_codes(context, i, vec):
     ahead = load_store.prefetch_ahead() * 4  # only here: in cache the loop has no room for it
     load_store.prefetch_lanes(context[1], i + ahead, vec)
-    return _codes_at(context, i, vec)
+    return _load_codes(context, i, vec)
 
 
-_stream_lines = stream_by_lines(_prefetched_codes_at)
+_stream_lines = stream_by_lines(_prefetch_and_load_codes)
 
 
 @traced
@@ -116,20 +116,20 @@ def _repack_row(spec, src, dst, size, streaming):
     vec = _widest(spec, src, dst)
     context = (spec, src, dst)
     k = 0
-    found = False
+    reported = False
     if streaming:
-        k, found = _stream_lines(spec, context, src, dst, 0, size, vec)
+        k, reported = _stream_lines(spec, context, src, dst, 0, size, vec)
     k, more = _repack_lanes(context, k, size, vec)
-    found |= more
+    reported |= more
     if v.count(vec) > 8:
         k, more = _repack_lanes(context, k, size, _whole_bytes(src))
-        found |= more
+        reported |= more
     while k < size:
-        code, more = _codes_at(context, k, v.dtype_of(src))
-        found |= more
+        code, more = _load_codes(context, k, v.dtype_of(src))
+        reported |= more
         load_store.store_elements(dst, k, code)
         k += 1
-    return found
+    return reported
 
 
 @traced
@@ -138,9 +138,9 @@ def _repack_lanes(context, k, size, vec):
     n = v.count(vec)
     if k > size - n:
         return k, False
-    _, reported = _codes_at(context, k, vec)
+    _, reported = _load_codes(context, k, vec)
     while k <= size - n:
-        codes, more = _codes_at(context, k, vec)
+        codes, more = _load_codes(context, k, vec)
         load_store.store_elements(context[2], k, codes)
         reported = reported | more
         k += n
@@ -166,7 +166,7 @@ def _repack_together(spec, operands, length, row, stop):
     """
     src = operands.src
     dst = operands.dst
-    found = False
+    reported = False
     group = load_store.group_of(src) * load_store.group_of(dst)
     padded = -(-length // group) * group
     in_bytes = row_bytes(src, length)
@@ -176,15 +176,15 @@ def _repack_together(spec, operands, length, row, stop):
     stop -= v.LINE // min(in_bytes, out_bytes) + 1
     sources = v.scratch(_STACK, types.uint8)
     results = v.scratch(_STACK, types.uint8)
-    given = v.cast_pointer(sources, v.dtype_of(src))
-    made = v.cast_pointer(results, v.dtype_of(dst))
+    padded_sources = v.cast_pointer(sources, v.dtype_of(src))
+    padded_results = v.cast_pointer(results, v.dtype_of(dst))
     while row < stop:
         rows = min(_ROOM // max(in_padded, out_padded), stop - row)
         _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
-        found |= _repack_row(spec, given, made, rows * padded, 0)
+        reported |= _repack_row(spec, padded_sources, padded_results, rows * padded, 0)
         _move_rows(results, out_padded, row_at(dst, row, length), out_bytes, rows)
         row += rows
-    return row, found
+    return row, reported
 
 
 @traced

@@ -6,10 +6,10 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.args import RequantizeOperands
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
-from fastq.kernels.requantization import first_word, requantized, second_word
+from fastq.kernels.pointers import RequantizeOperands
+from fastq.kernels.requantization import first_word, requantize_lanes, second_word
 from fastq.kernels.spec import status_of
 from fastq.kernels.traversal.streaming import stream_by_lines, streams_row
 
@@ -28,9 +28,9 @@ def channels(spec, operands, args, units):
 
 
 @traced
-def _lanes(where, n):
+def _lanes(pointer, n):
     """Vec type of n elements of a pointer."""
-    return v.Vec(where.dtype, n)
+    return v.Vec(pointer.dtype, n)
 
 
 @traced
@@ -38,7 +38,7 @@ def _bias_at(spec, operands, p):
     return operands.bias[p] if spec.bias else None
 
 
-def _visiting(words):
+def _make_visitor(words):
     """Make what visits i..end; ``words(where, index, i, kind)`` gives the words of the lanes from i on."""
 
     @traced
@@ -48,7 +48,7 @@ def _visiting(words):
         kind = v.with_lane_type(vec, types.int64)
         first = words(operands.scale, p, i, kind)
         second = words(operands.zero_point, p, i, kind)
-        codes = requantized(spec, v.load(operands.src, i, vec), first, second, *bounds)
+        codes = requantize_lanes(spec, v.load(operands.src, i, vec), first, second, *bounds)
         return v.convert(codes, operands.dst.dtype), False
 
     stream_lines = stream_by_lines(piece)
@@ -80,17 +80,17 @@ def _visiting(words):
 
 
 @traced
-def _of_run(where, p, i, kind):
-    return v.full(where[p], kind)
+def _word_of_run(pointer, p, i, kind):
+    return v.full(pointer[p], kind)
 
 
 @traced
-def _of_row(where, p, i, kind):
-    return v.load(where, p + i, kind)
+def _words_of_row(pointer, p, i, kind):
+    return v.load(pointer, p + i, kind)
 
 
-visit_run = _visiting(_of_run)
-_visit_row = _visiting(_of_row)
+visit_run = _make_visitor(_word_of_run)
+_visit_row = _make_visitor(_words_of_row)
 
 
 @traced
@@ -100,15 +100,15 @@ def _bounds(args):
 
 
 @traced
-def _run(spec, operands, args, p, i, end):
+def _requantize_run(spec, operands, args, p, i, end):
     visit_run(spec, operands, p, _bounds(args), i, end, args.streaming)
     return 0
 
 
 @traced
-def _row(spec, operands, args, p, i, end):
+def _requantize_row(spec, operands, args, p, i, end):
     _visit_row(spec, operands, p, _bounds(args), i, end, streams_row(spec, operands, args, i, end))
     return 0
 
 
-BODIES[RequantizeOperands] = Body(_run, row=_row)
+BODIES[RequantizeOperands] = Body(_requantize_run, row=_requantize_row)

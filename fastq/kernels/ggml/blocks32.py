@@ -47,7 +47,8 @@ def quantize_blocks(spec, operands, args, units):
         if spec.streaming:
             y = write_pointer(stage)
         if blocks < GROUP:  # by way of a group on the stack
-            x, y = values_of_few, bytes_of_few
+            x = values_of_few
+            y = bytes_of_few
             for i in range(blocks * BLOCK):
                 v.store(x, i, v.load(src, p * BLOCK + i, v.dtype_of(src)))  # at any address
             for i in range(blocks * BLOCK, _STAGED):

@@ -11,7 +11,7 @@ from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, BinaryFormat, CodebookFormat, FloatFormat, GridFormat
 from fastq.kernels.ggml.fields import LANES, least_bits, mins_of, scales_of, unit_bits, units_of, with_all_codes
 from fastq.kernels.ggml.grids import points_of
-from fastq.kernels.ggml.spec import from_half, negative_where_made, scale_beside, signed, step_of
+from fastq.kernels.ggml.spec import as_signed, from_half, negative_where_made, scale_beside, step_of
 from fastq.kernels.parameters import in_memory
 from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, write_pointer
 
@@ -104,9 +104,9 @@ def steps_in(spec, src):
         return from_half(spec, v.full(unit, _HALVES))
     if isinstance(spec.row, GridFormat):
         codes = scales_of(spec, src)
-        steps = from_half(spec, unit) * signed(codes + codes + v.constant(1, codes), 0)
+        steps = from_half(spec, unit) * as_signed(codes + codes + v.constant(1, codes), 0)
         return steps * v.constant(spec.row.unit, steps)
-    return _times(from_half(spec, unit), signed(scales_of(spec, src), spec.row.scale_zero))
+    return _times(from_half(spec, unit), as_signed(scales_of(spec, src), spec.row.scale_zero))
 
 
 @traced
@@ -115,7 +115,7 @@ def minima_in(spec, src):
     unit = least_bits(spec, src)
     if spec.size == spec.row.sub:
         return from_half(spec, v.full(unit, _HALVES))
-    return _times(from_half(spec, unit), signed(mins_of(spec, src), 0))
+    return _times(from_half(spec, unit), as_signed(mins_of(spec, src), 0))
 
 
 @traced
@@ -131,7 +131,7 @@ _LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if TARGET.has("ssse3") else ""
 _LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if TARGET.is_arm else _LOOK_UP
 
 
-def _looked_up(name: str, table: tuple[int, ...], doc: str):
+def _make_look_up(name: str, table: tuple[int, ...], doc: str):
     """Make an instruction that looks 16 nibbles up in a table of signed bytes."""
 
     @v.instruction(lambda codes: v.Vec(types.int8, codes.n)(codes), name, doc)
@@ -140,17 +140,17 @@ def _looked_up(name: str, table: tuple[int, ...], doc: str):
         if _LOOK_UP:
             bytes_ = ir.Constant(lanes, [number % 256 for number in table])
             return call_llvm(builder, _LOOK_UP, lanes, [bytes_, codes])
-        found = ir.Constant(lanes, [table[0]] * lanes.count)
+        numbers = ir.Constant(lanes, [table[0]] * lanes.count)
         for code, number in enumerate(table[1:], 1):
             this = builder.icmp_unsigned("==", codes, ir.Constant(lanes, [code] * lanes.count))
-            found = builder.select(this, ir.Constant(lanes, [number] * lanes.count), found)
-        return found
+            numbers = builder.select(this, ir.Constant(lanes, [number] * lanes.count), numbers)
+        return numbers
 
     return look_up
 
 
-in_codebook = _looked_up("in_codebook", CODEBOOK, "Look codes up in the codebook.")
-doubled = _looked_up("doubled", DOUBLED, "Decode codes of float4_e2m1fn, doubled.")
+in_codebook = _make_look_up("in_codebook", CODEBOOK, "Look codes up in the codebook.")
+doubled = _make_look_up("doubled", DOUBLED, "Decode codes of float4_e2m1fn, doubled.")
 
 
 @traced
@@ -159,4 +159,4 @@ def number_of(spec, codes):
     if isinstance(spec.row, (CodebookFormat, FloatFormat)):
         numbers = (in_codebook if isinstance(spec.row, CodebookFormat) else doubled)(codes)
         return v.convert(v.convert(numbers, types.int32), types.float32)
-    return signed(codes, 0 if isinstance(spec.row, GridFormat) else spec.row.zero)
+    return as_signed(codes, 0 if isinstance(spec.row, GridFormat) else spec.row.zero)

@@ -52,25 +52,25 @@ def _splat(kind: ir.Type, number: int) -> ir.Constant:
     return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
 
 
-def _shifted(builder, value, left: int):
+def _emit_shift(builder, value, left: int):
     """Emit a shift to the left, or to the right where `left` is negative."""
     if left == 0:
         return value
     return (builder.shl if left > 0 else builder.lshr)(value, _splat(value.type, abs(left)))
 
 
-def _masked(builder, value, bits: int):
+def _emit_mask(builder, value, bits: int):
     return builder.and_(value, _splat(value.type, (1 << bits) - 1))
 
 
-def _placed(builder, form: BlockFormat, field: Field, number, k: int):
+def _emit_part(builder, form: BlockFormat, field: Field, number, k: int):
     """Emit the bits of part k of a word; the highest bits of a number are not cut off."""
-    number = _shifted(builder, number, -field.shift)
+    number = _emit_shift(builder, number, -field.shift)
     if number.type.element.width < 8 * field.word:
         number = builder.zext(number, ir.VectorType(ir.IntType(8 * field.word), number.type.count))
     if field.shift + field.bits < form.width(field.of):
-        number = _masked(builder, number, field.bits)
-    return _shifted(builder, number, field.low + k * field.pitch)
+        number = _emit_mask(builder, number, field.bits)
+    return _emit_shift(builder, number, field.low + k * field.pitch)
 
 
 def _digits(builder, numbers: list[Any]):
@@ -81,8 +81,8 @@ def _digits(builder, numbers: list[Any]):
         total = builder.mul(total, _splat(wide, 3))
         if k < len(numbers):
             total = builder.add(total, builder.zext(numbers[k], wide))
-    total = builder.add(_shifted(builder, total, 8), _splat(wide, 242))
-    return _shifted(builder, builder.mul(total, _splat(wide, 69043)), -24)  # over 243
+    total = builder.add(_emit_shift(builder, total, 8), _splat(wide, 242))
+    return _emit_shift(builder, builder.mul(total, _splat(wide, 69043)), -24)  # over 243
 
 
 def _vector_at(builder, memory, index, count: int):
@@ -91,13 +91,13 @@ def _vector_at(builder, memory, index, count: int):
     return builder.bitcast(builder.gep(memory, [index]), kind.as_pointer())
 
 
-def _loaded(builder, memory, index, count: int):
+def _emit_load(builder, memory, index, count: int):
     value = builder.load(_vector_at(builder, memory, index, count))
     value.align = 1
     return value
 
 
-def _stored(builder, memory, index, value):
+def _emit_store(builder, memory, index, value):
     builder.store(value, _vector_at(builder, memory, index, value.type.count)).align = 1
 
 
@@ -106,16 +106,16 @@ def _emit_rows(builder, form: BlockFormat, fields: tuple[Field, ...], memories: 
     rows: dict[int, Any] = {}
     for field in fields:
         for at, together, firsts in _runs(field, most):
-            numbers = [_loaded(builder, memories[field.of], _I64(n * LANES), together * LANES) for n in firsts]
+            numbers = [_emit_load(builder, memories[field.of], _I64(n * LANES), together * LANES) for n in firsts]
             if field.base == 3:
                 word = _digits(builder, numbers)
             else:
-                parts = [_placed(builder, form, field, number, k) for k, number in enumerate(numbers)]
+                parts = [_emit_part(builder, form, field, number, k) for k, number in enumerate(numbers)]
                 word = parts[0]
                 for part in parts[1:]:
                     word = builder.or_(word, part)
             for k in range(field.word):
-                row = _shifted(builder, word, -8 * k)
+                row = _emit_shift(builder, word, -8 * k)
                 if row.type.element != _I8:
                     row = builder.trunc(row, ir.VectorType(_I8, together * LANES))
                 rows[at + k] = builder.or_(rows[at + k], row) if at + k in rows else row
@@ -132,7 +132,7 @@ def pack(context, builder, sig, spec, numbers, rows):
     form = sig.args[0].row
     memories = _memories(builder, sig.args[1], numbers)
     for at, row in _emit_rows(builder, form, form.fields, memories, _MOST).items():
-        _stored(builder, rows, _I64(at * LANES), row)
+        _emit_store(builder, rows, _I64(at * LANES), row)
 
 
 @v.instruction(lambda spec, numbers: types.void(spec, numbers))
@@ -142,15 +142,15 @@ def keep_stored(context, builder, sig, spec, numbers):
     memories = _memories(builder, sig.args[1], numbers)
     fields = form.fields_of("scales", "mins")
     rows = _emit_rows(builder, form, fields, memories, 1)
-    found: dict[tuple[str, int], Any] = {}
+    stored: dict[tuple[str, int], Any] = {}
     for field in fields:
         for at, _, firsts in _runs(field, 1):
             for k, n in enumerate(firsts):
-                bits = _masked(builder, _shifted(builder, rows[at], -field.low - k * field.pitch), field.bits)
-                bits = _shifted(builder, bits, field.shift)
-                found[field.of, n] = builder.or_(found[field.of, n], bits) if (field.of, n) in found else bits
-    for (name, n), value in found.items():
-        _stored(builder, memories[name], _I64(n * LANES), value)
+                bits = _emit_mask(builder, _emit_shift(builder, rows[at], -field.low - k * field.pitch), field.bits)
+                bits = _emit_shift(builder, bits, field.shift)
+                stored[field.of, n] = builder.or_(stored[field.of, n], bits) if (field.of, n) in stored else bits
+    for (name, n), value in stored.items():
+        _emit_store(builder, memories[name], _I64(n * LANES), value)
 
 
 @v.instruction(
@@ -160,20 +160,20 @@ def store_block(context, builder, sig, spec, dst, i, d, least, codes):
     """Store the numbers of one block to dst[i] onwards: bits of float16 parameters, and all codes as int32 lanes."""
     form = sig.args[0].row
     for field in form.fields:
-        where = builder.gep(dst, [builder.add(i, _I64(field.at))])
+        pointer = builder.gep(dst, [builder.add(i, _I64(field.at))])
         value = _codes_in(builder, form, field, codes) if field.of == "codes" else {"d": d, "min": least}[field.of]
-        builder.store(value, builder.bitcast(where, value.type.as_pointer())).align = 1
+        builder.store(value, builder.bitcast(pointer, value.type.as_pointer())).align = 1
 
 
 def _codes_in(builder, form: BlockFormat, field: Field, codes):
     """Emit the bytes of a field of codes with one lane for each code."""
     if field.bits == field.stride == 1:  # a mask of lanes is those bits
-        mask = builder.trunc(_shifted(builder, codes, -field.shift), ir.VectorType(ir.IntType(1), field.numbers))
+        mask = builder.trunc(_emit_shift(builder, codes, -field.shift), ir.VectorType(ir.IntType(1), field.numbers))
         return builder.bitcast(mask, ir.IntType(field.numbers))
     firsts = [numbers for _, _, numbers in _runs(field, 1)]
     value = None
     for k in range(field.parts):
-        part = _placed(builder, form, field, v.emit_shuffle(builder, codes, [numbers[k] for numbers in firsts]), k)
+        part = _emit_part(builder, form, field, v.emit_shuffle(builder, codes, [numbers[k] for numbers in firsts]), k)
         value = part if value is None else builder.or_(value, part)
     return builder.trunc(value, ir.VectorType(_I8, field.words))
 
@@ -195,7 +195,7 @@ def _emit_field(builder, field: Field, src, first: int, n: int, kind: ir.IntType
     """Emit the bits that a field has of n of its numbers."""
     lanes = ir.VectorType(kind, n)
     if field.bits == field.stride == field.pitch == field.word == kind.width // 8 == 1:  # bits that are a mask of lanes
-        word = _loaded(builder, src, _I64(field.at + first // 8), n // 8)
+        word = _emit_load(builder, src, _I64(field.at + first // 8), n // 8)
         mask = builder.bitcast(word, ir.VectorType(ir.IntType(1), n))
         return builder.select(mask, _splat(lanes, 1 << field.shift), _splat(lanes, 0))
     if n > field.stride > 1:
@@ -206,14 +206,14 @@ def _emit_field(builder, field: Field, src, first: int, n: int, kind: ir.IntType
     if field.base == 3:  # the highest digit, after a multiplication of which a byte is left
         word = builder.mul(words, _splat(lanes, 3 ** places[0][1] % 256))
         wide = ir.VectorType(ir.IntType(16), n)
-        return builder.trunc(_shifted(builder, builder.mul(builder.zext(word, wide), _splat(wide, 3)), -8), lanes)
+        return builder.trunc(_emit_shift(builder, builder.mul(builder.zext(word, wide), _splat(wide, 3)), -8), lanes)
     if field.word < kind.width // 8:
         words = builder.zext(words, lanes)
     shifts = [field.low + part * field.pitch for _, part in places]
-    bits = _masked(builder, builder.lshr(words, ir.Constant(words.type, shifts)), field.bits)
+    bits = _emit_mask(builder, builder.lshr(words, ir.Constant(words.type, shifts)), field.bits)
     if field.word > kind.width // 8:
         bits = builder.trunc(bits, lanes)
-    return _shifted(builder, bits, field.shift)
+    return _emit_shift(builder, bits, field.shift)
 
 
 def _place_of(field: Field, number: int) -> tuple[int, int]:
@@ -228,8 +228,8 @@ def _words(builder, field: Field, src, places: list[int]):
     first = min(places)
     count = max(places) - min(places) + 1
     kind = ir.VectorType(ir.IntType(8 * field.word), count)
-    where = builder.gep(src, [_I64(field.at + first * field.word)])
-    words = builder.load(builder.bitcast(where, kind.as_pointer()))
+    pointer = builder.gep(src, [_I64(field.at + first * field.word)])
+    words = builder.load(builder.bitcast(pointer, kind.as_pointer()))
     words.align = 1
     places = [place - first for place in places]
     return words if places == list(range(count)) else v.emit_shuffle(builder, words, places)

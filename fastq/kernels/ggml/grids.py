@@ -27,10 +27,10 @@ def points_of(builder, form: GridFormat, src) -> Callable[..., Any]:
 
 def _on_the_stack(builder, value, element: ir.IntType):
     """Store lanes: to load them one by one is faster than to take them out of a register."""
-    where = v.stack_memory(builder, value.type)
-    where.align = v.LINE
-    builder.store(value, where).align = v.LINE
-    return builder.bitcast(where, element.as_pointer())
+    pointer = v.stack_memory(builder, value.type)
+    pointer.align = v.LINE
+    builder.store(value, pointer).align = v.LINE
+    return builder.bitcast(pointer, element.as_pointer())
 
 
 def _signs(builder, form: GridFormat, src):
@@ -64,8 +64,8 @@ def _emit_points(builder, form: GridFormat, table, codes, signs, first: int):
         rows = builder.insert_element(rows, point, _I32(k))
     lanes = ir.VectorType(_I8, LANES)
     values = builder.bitcast(rows, lanes)
-    where = builder.bitcast(builder.gep(signs, [_I64(first // 8)]), _I16.as_pointer())
-    word = builder.load(where)
+    pointer = builder.bitcast(builder.gep(signs, [_I64(first // 8)]), _I16.as_pointer())
+    word = builder.load(pointer)
     word.align = 1
     mask = builder.bitcast(word, ir.VectorType(ir.IntType(1), LANES))
     if form.shifts:  # the table has the larger one of each two

@@ -19,17 +19,17 @@ from fastq.kernels.ggml.search import (
     VALUES,
     RangeFit,
     SignedFit,
+    code_of_signed_fit,
     first_largest,
     fit_positive,
     fit_signed,
     fit_signed_in_turn,
     nearest,
     range_code,
-    signed_code,
     sum_of,
 )
-from fastq.kernels.ggml.spec import from_half, half, signed
-from fastq.kernels.ggml.weights import range_of, spread, weigh
+from fastq.kernels.ggml.spec import as_signed, from_half, half
+from fastq.kernels.ggml.weights import mean_square_of_weights, range_of, weigh
 
 _U16 = v.Vec(types.uint16, LANES)
 
@@ -37,14 +37,14 @@ _U16 = v.Vec(types.uint16, LANES)
 
 
 @traced
-def ranged_super(spec, group, numbers):
+def super_blocks_of_ranges(spec, group, numbers):
     """Write the numbers of super-blocks whose sub-blocks have a scale and a smallest value."""
     part = spec.sub * LANES
     subs = SUPER // spec.sub
     w = floats(PART)
     room = floats(PART)
     scales, minima, sums, inverses, bases, flats = of_subs(6)
-    mean = spread(spec, group)
+    mean = mean_square_of_weights(spec, group)
     for j in range(subs):
         weigh(spec, group, j * spec.sub, spec.sub, mean, w)
         fit = range_of(spec, v.advance(group.x, j * part), w, room)
@@ -55,8 +55,8 @@ def ranged_super(spec, group, numbers):
         v.store(flats, j * LANES, v.select(fit.flat, v.full(1.0, F32), v.full(0.0, F32)))
         if spec.weighted:
             v.store(sums, j * LANES, sum_of(w, spec.sub))
-    d = half(spec, shared(spec, scales, sums, numbers.scales))
-    dmin = half(spec, shared(spec, minima, sums, numbers.mins))
+    d = half(spec, unit_and_codes(spec, scales, sums, numbers.scales))
+    dmin = half(spec, unit_and_codes(spec, minima, sums, numbers.mins))
     v.store(numbers.d, 0, d)
     v.store(numbers.min, 0, dmin)
     keep_stored(spec, numbers)
@@ -97,19 +97,19 @@ def _store_ranged_codes(spec, group, numbers, fit, start, stop):
 
 
 @traced
-def shared(spec, parameters, sums, codes):
+def unit_and_codes(spec, parameters, sums, codes):
     """Return the float32 unit of parameters of sub-blocks, and write their codes, which are bytes."""
-    return (_fitted_positive if spec.weighted else _over_largest)(spec, parameters, sums, codes)
+    return (_fit_positive if spec.weighted else _over_largest)(spec, parameters, sums, codes)
 
 
 @traced
-def _fitted_positive(spec, parameters, sums, codes):
+def _fit_positive(spec, parameters, sums, codes):
     count = SUPER // spec.sub
     room = floats(SUBS)
     unit = fit_positive(parameters, sums, room, count, spec.scale_steps)
     for j in range(0, count * LANES, LANES):
         code = v.bounded_to_integer(v.load(room, j, F32), types.int32)
-        v.store(codes, j, v.convert(bounded_if(spec.bits == 5, code, spec.scale_steps), types.uint8))
+        v.store(codes, j, v.convert(bound_if(spec.bits == 5, code, spec.scale_steps), types.uint8))
     return unit
 
 
@@ -124,12 +124,12 @@ def _over_largest(spec, parameters, sums, codes):
     for j in range(0, count * LANES, LANES):
         code = nearest(inverse * v.load(parameters, j, F32))
         code = code & v.constant(0xFF, code)
-        v.store(codes, j, v.convert(bounded_if(spec.bits > 2, code, spec.scale_steps), types.uint8))
+        v.store(codes, j, v.convert(bound_if(spec.bits > 2, code, spec.scale_steps), types.uint8))
     return largest / v.constant(spec.scale_steps, largest)
 
 
 @traced
-def bounded_if(bounds, code, steps):
+def bound_if(bounds, code, steps):
     """Return codes, the largest of which is `steps` where they are bounded."""
     return v.select(bounds, v.minimum(code, v.constant(steps, code)), code)
 
@@ -146,14 +146,16 @@ def store_scale(spec, codes, j, code):
 @traced
 def scale_at(spec, codes, j):
     """Load the code of a scale of sub-blocks as a float."""
-    return signed(v.load(codes, j * LANES, U8), spec.row.scale_zero)
+    return as_signed(v.load(codes, j * LANES, U8), spec.row.scale_zero)
 
 
 @traced
-def signed_super(spec, group, numbers):
+def super_blocks_of_signed_codes(spec, group, numbers):
     """Write the numbers of super-blocks of signed codes."""
-    w, room, (scales, sums, inverses, zeros) = floats(PART), floats(PART), of_subs(4)
-    mean = spread(spec, group)
+    w = floats(PART)
+    room = floats(PART)
+    scales, sums, inverses, zeros = of_subs(4)
+    mean = mean_square_of_weights(spec, group)
     if spec.in_turn:
         for j in range(0, 16, 2):
             both = fit_signed_in_turn(v.advance(group.x, j * 16 * LANES), room, 16, spec.steps)
@@ -171,7 +173,7 @@ def signed_super(spec, group, numbers):
             v.store(zeros, j * LANES, v.select(fit.is_zero, v.full(1.0, F32), v.full(0.0, F32)))
             if spec.bits == 3:
                 v.store(sums, j * LANES, sum_of(w, 16))
-    unit, size = shared_signed(spec, scales, sums, numbers.scales)
+    unit, size = signed_unit_and_codes(spec, scales, sums, numbers.scales)
     d = half(spec, unit)
     v.store(numbers.d, 0, d)
     scale = from_half(spec, d)
@@ -195,7 +197,7 @@ def _store_signed_codes(spec, group, numbers, fit, start, stop):
         code = v.minimum(v.maximum(code, v.constant(-steps, code)), v.constant(steps - 1, code))
         code = code + v.constant(steps, code)
         if some:
-            fitted = signed_code(fit, value, steps)
+            fitted = code_of_signed_fit(fit, value, steps)
             if spec.in_turn:
                 fitted = v.convert(v.load(numbers.codes, i, U8), types.int32)
             code = v.select(no_step, fitted, code)
@@ -214,22 +216,22 @@ def clear(numbers, mask):
 
 
 @traced
-def shared_signed(spec, scales, sums, codes):
+def signed_unit_and_codes(spec, scales, sums, codes):
     """Return the float32 unit of scales and the largest magnitude, and write their codes."""
     is_fitted = spec.row.bits == 3 and spec.weighted
-    return (_fitted_signed if is_fitted else _signed_over_largest)(spec, scales, sums, codes)
+    return (_fit_signed if is_fitted else _signed_unit_of_largest)(spec, scales, sums, codes)
 
 
 @traced
-def _fitted_signed(spec, scales, sums, codes):
+def _fit_signed(spec, scales, sums, codes):
     fit = fit_signed(scales, sums, floats(SUBS), 16, spec.scale_steps)
     for j in range(0, SUBS, LANES):
-        v.store(codes, j, v.convert(signed_code(fit, v.load(scales, j, F32), spec.scale_steps), types.uint8))
+        v.store(codes, j, v.convert(code_of_signed_fit(fit, v.load(scales, j, F32), spec.scale_steps), types.uint8))
     return fit.scale, v.full(1.0, F32)
 
 
 @traced
-def _signed_over_largest(spec, scales, sums, codes):
+def _signed_unit_of_largest(spec, scales, sums, codes):
     steps = spec.scale_steps
     zero = v.full(0.0, F32)
     largest, size = first_largest(scales, 16)

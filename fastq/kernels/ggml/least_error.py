@@ -19,11 +19,11 @@ from fastq.kernels.ggml.search import (
     F32,
     LANES,
     U8,
-    chosen_of,
     codebook_index,
     codebook_number,
     extremes,
     first_largest,
+    select_each,
 )
 from fastq.kernels.ggml.spec import from_half, half, step_of
 
@@ -58,12 +58,12 @@ def _lessen(spec, group, numbers):
         error = _own_error(spec, part, codes, step_from(spec, part, scale), low)
         usable = (error > v.full(_LOST, F32)) & (error < v.full(_INFINITY, F32))
         limit = v.select(usable, error * v.constant(_LESS, error), v.full(0.0, F32))
-        found = try_all(spec, part, (limit, scale, low))
+        best = try_all(spec, part, (limit, scale, low))
         for _ in range(spec.polishes):
-            found = better_of(spec, part, _least_squares(spec, part, found[1], found[2]), found)
-        better = found[0] < limit
+            best = better_of(spec, part, _least_squares(spec, part, best[1], best[2]), best)
+        better = best[0] < limit
         if v.any_lane(better):
-            _store(spec, part, numbers, j, better, found[1], found[2])
+            _store(spec, part, numbers, j, better, best[1], best[2])
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def nearest_code(spec, x, step, low, inverse):
 
 
 @traced
-def better_of(spec, part, tried, found):
+def better_of(spec, part, tried, best):
     """Return error and parameters of those that are tried where their error is less, else of those that were found."""
     scale, low = tried
     step = step_from(spec, part, scale)
@@ -189,18 +189,18 @@ def better_of(spec, part, tried, found):
         x = v.load(part.x, i, F32)
         miss = value_of(spec, nearest_number(spec, x, step, low, inverse), step, low) - x
         error = error + weight_at(spec, part, i) * miss * miss
-    return chosen_of(error < found[0], (error, scale, low), found)
+    return select_each(error < best[0], (error, scale, low), best)
 
 
 @traced
-def try_all(spec, part, found):
+def try_all(spec, part, best):
     """Return the best of all trials of a format and of the parameters found so far."""
     if spec.row.has_minimum:
-        return _try_ends(spec, part, *spec.row.trials[0], found)
-    base = base_of(spec, part, found[1])
+        return _try_ends(spec, part, *spec.row.trials[0], best)
+    base = base_of(spec, part, best[1])
     for first, delta, last in spec.row.trials:
-        found = _try_scales(spec, part, base, first, delta, last, found)
-    return found
+        best = _try_scales(spec, part, base, first, delta, last, best)
+    return best
 
 
 @traced
@@ -219,11 +219,11 @@ def _number(first, delta, k):
 
 
 @traced
-def _try_scales(spec, part, base, first, delta, last, found):
+def _try_scales(spec, part, base, first, delta, last, best):
     for k in range(last + 1):
         number = _number(first, delta, k)
-        found = better_of(spec, part, (scale_by(spec, part, base, number), found[2]), found)
-    return found
+        best = better_of(spec, part, (scale_by(spec, part, base, number), best[2]), best)
+    return best
 
 
 @traced
@@ -234,7 +234,7 @@ def scale_by(spec, part, base, number):
     if spec.row.count("scales"):
         zero = spec.row.scale_zero
         return _within(v.rint(base / number * inverse_of(part.unit)), -zero, zero - 1)
-    return rounded(spec, base / number)
+    return round_parameter(spec, base / number)
 
 
 @traced
@@ -243,23 +243,23 @@ def _within(x, least, most):
 
 
 @traced
-def rounded(spec, x):
+def round_parameter(spec, x):
     """Round a parameter to its stored form."""
     return from_half(spec, half(spec, x))
 
 
 @traced
-def _try_ends(spec, part, first, delta, last, found):
+def _try_ends(spec, part, first, delta, last, best):
     """Try ranges whose ends move by numbers of steps, each for itself."""
     low, high = extremes(part.x, spec.sub)
     step = (high - low) / v.constant(spec.steps, low)
     for k in range(last + 1):
-        least = rounded(spec, low + step * _number(first, delta, k))
+        least = round_parameter(spec, low + step * _number(first, delta, k))
         for i in range(last + 1):
             top = high - step * _number(first, delta, i)
-            scale = rounded(spec, (top - least) / v.constant(spec.steps, low))
-            found = better_of(spec, part, (scale, least), found)
-    return found
+            scale = round_parameter(spec, (top - least) / v.constant(spec.steps, low))
+            best = better_of(spec, part, (scale, least), best)
+    return best
 
 
 @traced
@@ -279,14 +279,14 @@ def _least_squares(spec, part, scale, low):
         sum_l = sum_l + weighted
         sum_l2 = sum_l2 + weighted * number
         sum_ly = sum_ly + weighted * y
-    return fitted(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly)
+    return fit_parameters(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly)
 
 
 @traced
-def fitted(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly):
+def fit_parameters(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly):
     """Solve for the parameters of least error."""
     if not spec.row.has_minimum:
-        return rounded(spec, sum_ly / sum_l2), low
+        return round_parameter(spec, sum_ly / sum_l2), low
     determinant = sum_w * sum_l2 - sum_l * sum_l
     least = low + (sum_l2 * sum_y - sum_l * sum_ly) / determinant
-    return rounded(spec, (sum_w * sum_ly - sum_l * sum_y) / determinant), rounded(spec, least)
+    return round_parameter(spec, (sum_w * sum_ly - sum_l * sum_y) / determinant), round_parameter(spec, least)

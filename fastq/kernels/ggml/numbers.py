@@ -8,7 +8,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, FloatFormat, GridFormat, SuperFormat, TernaryFormat
 from fastq.kernels.ggml.blocks32 import codes_of, parameters
-from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
+from fastq.kernels.ggml.k_quants import store_scale, super_blocks_of_ranges, super_blocks_of_signed_codes
 from fastq.kernels.ggml.points import quantize_points
 from fastq.kernels.ggml.search import (
     F32,
@@ -16,6 +16,7 @@ from fastq.kernels.ggml.search import (
     LANES,
     PART,
     SUBS,
+    code_of_signed_fit,
     codebook_index,
     extremes,
     first_largest,
@@ -23,10 +24,9 @@ from fastq.kernels.ggml.search import (
     fit_signed,
     nearest,
     range_code,
-    signed_code,
 )
 from fastq.kernels.ggml.spec import half, step_of
-from fastq.kernels.ggml.weights import range_of, spread, weigh
+from fastq.kernels.ggml.weights import mean_square_of_weights, range_of, weigh
 
 FLOAT_LIMITS = 0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0  # half way between the numbers of float4_e2m1fn, doubled
 _HIDDEN = 1 << 23  # of the bits of a float32
@@ -47,21 +47,21 @@ def quantize_group(spec, group, numbers):
     elif isinstance(row, GridFormat):
         quantize_points(spec, group, numbers)
     elif isinstance(row, SuperFormat):
-        (ranged_super if row.has_minimum else signed_super)(spec, group, numbers)
+        (super_blocks_of_ranges if row.has_minimum else super_blocks_of_signed_codes)(spec, group, numbers)
     elif spec.weighted and row.weighted:
-        (_ranged if row.has_minimum else _signed)(spec, group, numbers)
+        (_blocks_of_ranges if row.has_minimum else _blocks_of_signed_codes)(spec, group, numbers)
     else:
-        _scaled(spec, group, numbers)
+        _blocks_of_extents(spec, group, numbers)
 
 
 # --- one sub-block ----------------------------------------------------------------------------------------------------
 
 
 @traced
-def _ranged(spec, group, numbers):
+def _blocks_of_ranges(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
-    weigh(spec, group, 0, 32, spread(spec, group), w)
+    weigh(spec, group, 0, 32, mean_square_of_weights(spec, group), w)
     fit = range_of(spec, group.x, w, room)
     for i in range(0, PART, LANES):
         v.store(numbers.codes, i, v.convert(range_code(fit, v.load(group.x, i, F32), spec.steps), types.uint8))
@@ -70,18 +70,18 @@ def _ranged(spec, group, numbers):
 
 
 @traced
-def _signed(spec, group, numbers):
+def _blocks_of_signed_codes(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
-    weigh(spec, group, 0, 32, spread(spec, group), w)
+    weigh(spec, group, 0, 32, mean_square_of_weights(spec, group), w)
     fit = fit_signed(group.x, w, room, 32, -spec.steps)
     for i in range(0, PART, LANES):
-        v.store(numbers.codes, i, v.convert(signed_code(fit, v.load(group.x, i, F32), -spec.steps), types.uint8))
+        v.store(numbers.codes, i, v.convert(code_of_signed_fit(fit, v.load(group.x, i, F32), -spec.steps), types.uint8))
     v.store(numbers.d, 0, half(spec, fit.scale))
 
 
 @traced
-def _scaled(spec, group, numbers):
+def _blocks_of_extents(spec, group, numbers):
     """Blocks whose scale is a part of their range or of their largest magnitude."""
     p = parameters(spec, *extent_of(spec, group.x))
     v.store(numbers.d, 0, p.scale)
@@ -119,7 +119,7 @@ def first_of_largest(x, size):
 def _codebook(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     scales = v.scratch(SUBS, types.float32)
-    mean = spread(spec, group)
+    mean = mean_square_of_weights(spec, group)
     for j in range(spec.size // 32):
         weigh(spec, group, j * 32, 32, mean, w)
         v.store(scales, j * LANES, fit_codebook(v.advance(group.x, j * 32 * LANES), w, 32))

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.gguf_grids import Grid
-from fastq.kernels.codebooks import constant_array, permuted
-from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, chosen_of, nearest
+from fastq.kernels.codebooks import constant_array, permute
+from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, nearest, select_each
 from fastq.kernels.ggml.spec import half
-from fastq.kernels.ggml.weights import spread, weigh
+from fastq.kernels.ggml.weights import mean_square_of_weights, weigh
 
 _OFF = 1 << 30  # marks a position without a point of the grid
 _CODE = 16  # from this bit on a point has its code, below it which levels its coordinates are
@@ -62,8 +62,10 @@ def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
     order = np.lexsort((code, away[position, code], position))
     firsts = np.searchsorted(position, np.arange(len(positions) + 1))
     levels = (points.astype(np.int32) << bits * np.arange(grid.width)).sum(axis=1)
-    found = (code << _CODE | levels[code])[order]
-    return (firsts << 1 | np.append(is_point, False)).astype("<i4"), np.append(found, [0] * LANES).astype("<i4")
+    codes_of_points = (code << _CODE | levels[code])[order]
+    return (firsts << 1 | np.append(is_point, False)).astype("<i4"), np.append(codes_of_points, [0] * LANES).astype(
+        "<i4"
+    )
 
 
 @v.instruction(lambda spec: types.NamedUniTuple(types.CPointer(types.int32), 2, Neighbours)(spec))
@@ -90,7 +92,7 @@ def quantize_points(spec, group, numbers):
     scales = v.scratch(SUBS, types.float32)
     zero = v.full(0.0, F32)
     part = room_for_part()
-    mean = spread(spec, group)
+    mean = mean_square_of_weights(spec, group)
     most = zero
     for j in range(spec.size // spec.sub):
         weigh(spec, group, j * spec.sub, spec.sub, mean, part.w)
@@ -209,7 +211,7 @@ def _fit_points(spec, part, largest):
         sum_xq, sum_q2 = _point_sums(spec, part, part.tried)
         better = (sum_q2 > zero) & (sum_xq * sum_xq > best * sum_q2)
         fitted = sum_xq / sum_q2
-        scale, best = chosen_of(better, (fitted, fitted * sum_xq), (scale, best))
+        scale, best = select_each(better, (fitted, fitted * sum_xq), (scale, best))
         for k in range(0, codes, LANES):
             v.store(part.chosen, k, v.select(better, v.load(part.tried, k, I32), v.load(part.chosen, k, I32)))
     some = none
@@ -290,7 +292,7 @@ def _nearest_point(spec, points, start, stop, own):
         for i in range(spec.width):
             miss = levels - v.full(x[i * LANES], F32)
             terms = v.full(roots[i * LANES], F32) * miss * miss
-            error = error + permuted(terms, these >> v.constant(bits * i, these))
+            error = error + permute(terms, these >> v.constant(bits * i, these))
         error = v.select(lanes < v.full(stop - n, I32), error, beyond)
         least = v.reduce_min(error)
         if least < best:

@@ -71,10 +71,10 @@ def any_special(spec, numbers):
     """Whether a float16 parameter of one of the blocks is infinite or NaN."""
     if spec.row.width("d") < 16:
         return False
-    found = is_special(spec, v.load(numbers.d, 0, _HALVES))
+    special = is_special(spec, v.load(numbers.d, 0, _HALVES))
     if spec.row.has_minimum:
-        found = found | is_special(spec, v.load(numbers.min, 0, _HALVES))
-    return v.any_lane(found)
+        special = special | is_special(spec, v.load(numbers.min, 0, _HALVES))
+    return v.any_lane(special)
 
 
 @traced
@@ -118,18 +118,18 @@ def _load_importance(spec, operands, args, p, blocks, context):
     row, src, offsets, importance, means = context
     for k in range(LANES):
         block = p + min(k, blocks - 1)
-        this = block // args.length
-        place = block % args.length
+        this = block // args.row_blocks
+        place = block % args.row_blocks
         if spec.of_rows:
             if this == row:
                 means[k] = means[(k - 1) % LANES]
             else:
-                means[k] = mean_square(spec, v.advance(src, this * args.length * spec.size), args.length)
+                means[k] = mean_square(spec, v.advance(src, this * args.row_blocks * spec.size), args.row_blocks)
         row = this
-        offsets[k] = (this // args.cycle * args.length + place) * spec.size
+        offsets[k] = (this // args.alike_rows * args.row_blocks + place) * spec.size
     for i in range(0, spec.size, LANES):
         for k in range(LANES):
-            v.store(importance, (i + k) * LANES, v.load(operands.weights, offsets[k] + i, F32))
+            v.store(importance, (i + k) * LANES, v.load(operands.importance, offsets[k] + i, F32))
         transpose(v.advance(importance, i * LANES))
     return row
 

@@ -105,7 +105,7 @@ class RangeFit(NamedTuple):
 
 
 @traced
-def chosen_of(mask, new, old):
+def select_each(mask, new, old):
     """Return the lanes of some values where a mask is true, of others elsewhere."""
     return tuple([v.select(mask, a, b) for a, b in zip(new, old, strict=True)])
 
@@ -124,10 +124,10 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     inverse = v.constant(steps, zero) / (high - low)
     scale = v.constant(1, zero) / inverse
     wild = _is_wild(inverse, low, bottom, high, flat)
-    found = _first_error(x, w, count, steps, inverse, scale, low, wild, squared), scale, low, inverse, low
+    best = _first_error(x, w, count, steps, inverse, scale, low, wild, squared), scale, low, inverse, low
     for k in range(last + 1):
         wanted = v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
-        low = found[2]
+        low = best[2]
         inverse = (wanted + v.constant(steps, zero)) / (high - low)
         wild = _is_wild(inverse, low, bottom, high, flat)
         sum_l, sum_l2, sum_xl = _sums(x, w, codes, count, steps, inverse, low, wild)
@@ -136,12 +136,12 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
         new_low = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
         above = new_low > zero
         if v.any_lane(above):
-            new_scale, new_low = chosen_of(above, (sum_xl / sum_l2, zero), (new_scale, new_low))
+            new_scale, new_low = select_each(above, (sum_xl / sum_l2, zero), (new_scale, new_low))
         error = _error(x, w, codes, count, new_scale, new_low, squared)
-        better = (determinant > zero) & (error < found[0])
-        found = chosen_of(better, (error, new_scale, new_low, inverse, low), found)
-    _, scale, low, inverse, base = found
-    scale, low = chosen_of(flat, (zero, v.minimum(zero, bottom)), (scale, low))
+        better = (determinant > zero) & (error < best[0])
+        best = select_each(better, (error, new_scale, new_low, inverse, low), best)
+    _, scale, low, inverse, base = best
+    scale, low = select_each(flat, (zero, v.minimum(zero, bottom)), (scale, low))
     return RangeFit(scale, -low, inverse, base, flat)
 
 
@@ -236,23 +236,23 @@ def fit_signed(x, w, products, count, steps):
     for i in range(count):
         v.store(products, i * LANES, v.load(w, i * LANES, F32) * v.load(x, i * LANES, F32))
     chosen = v.constant(-steps, zero) / largest
-    sum_xl, sum_l2 = _signed_sums(x, w, products, count, steps, chosen)
+    sum_xl, sum_l2 = _sums_of_signed_codes(x, w, products, count, steps, chosen)
     scale = v.select(sum_l2 == zero, zero, sum_xl / sum_l2)
     best = scale * sum_xl
     for n in range(-9, 10):
         if n != 0:
             tenths = v.constant(0.1, zero) * v.convert(n, types.float32)
             inverse = -(v.constant(steps, zero) + tenths) / largest
-            sum_xl, sum_l2 = _signed_sums(x, w, products, count, steps, inverse)
+            sum_xl, sum_l2 = _sums_of_signed_codes(x, w, products, count, steps, inverse)
             better = (sum_l2 > zero) & (sum_xl * sum_xl > best * sum_l2)
             fitted = sum_xl / sum_l2
-            scale, best, chosen = chosen_of(better, (fitted, fitted * sum_xl, inverse), (scale, best, chosen))
+            scale, best, chosen = select_each(better, (fitted, fitted * sum_xl, inverse), (scale, best, chosen))
     is_zero = size < v.constant(TINY, size)
     return SignedFit(v.select(is_zero, zero, scale), chosen, is_zero)
 
 
 @traced
-def _signed_sums(x, w, products, count, steps, inverse):
+def _sums_of_signed_codes(x, w, products, count, steps, inverse):
     least, most = v.full(-steps, F32), v.full(steps - 1, F32)
     sum_xl = sum_l2 = v.full(0.0, F32)
     for i in range(count):
@@ -263,7 +263,7 @@ def _signed_sums(x, w, products, count, steps, inverse):
 
 
 @traced
-def signed_code(fit, value, steps):
+def code_of_signed_fit(fit, value, steps):
     """Codes of a fit, from 0 on."""
     code = nearest(fit.inverse * value)
     code = v.minimum(v.maximum(code, v.constant(-steps, code)), v.constant(steps - 1, code)) + v.constant(steps, code)
@@ -310,7 +310,7 @@ def fit_signed_in_turn(x, codes, count, steps):
             better = (xl > zero) & (new != code) & (new_l2 > zero)
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)
             store_two(codes, i, count, v.select(better, new, code))
-            sum_xl, sum_l2 = chosen_of(better, (new_xl, new_l2), (sum_xl, sum_l2))
+            sum_xl, sum_l2 = select_each(better, (new_xl, new_l2), (sum_xl, sum_l2))
             changed = changed | better
         if not v.any_lane(changed):
             break
@@ -371,7 +371,7 @@ def fit_positive(x, w, codes, count, steps):
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)
             byte = v.convert(whole & v.constant(0xFF, whole), types.float32)
             v.store(codes, i * LANES, v.select(better, byte, code))
-            sum_xl, sum_l2 = chosen_of(better, (new_xl, new_l2), (sum_xl, sum_l2))
+            sum_xl, sum_l2 = select_each(better, (new_xl, new_l2), (sum_xl, sum_l2))
             changed = changed | better
         if not v.any_lane(changed):
             break
@@ -403,7 +403,7 @@ def _best_inverse(x, w, count, steps, largest):
                 value = v.load(x, i * LANES, F32)
                 miss = value - scale * v.convert(v.minimum(nearest(inverse * value), most), types.float32)
                 error = error + v.load(w, i * LANES, F32) * miss * miss
-            best, chosen = chosen_of(error < best, (error, inverse), (best, chosen))
+            best, chosen = select_each(error < best, (error, inverse), (best, chosen))
     return chosen
 
 
@@ -415,15 +415,15 @@ def _in_codebook(name: str, start: float, rises: list[float], doc: str):
     halves = [(a + b) / 2 for a, b in pairwise(CODEBOOK)]
 
     @v.instruction(lambda x: x(x), name, doc)
-    def summed(context, builder, sig, x):
+    def add_rises(context, builder, sig, x):
         lanes = llvm_type(sig.return_type)
-        found = ir.Constant(lanes, [start] * LANES)
+        total = ir.Constant(lanes, [start] * LANES)
         for half, rise in zip(halves, rises, strict=True):
             reached = builder.fcmp_unordered(">=", x, ir.Constant(lanes, [half] * LANES))
-            found = builder.select(reached, builder.fadd(found, ir.Constant(lanes, [rise] * LANES)), found)
-        return found
+            total = builder.select(reached, builder.fadd(total, ir.Constant(lanes, [rise] * LANES)), total)
+        return total
 
-    return summed
+    return add_rises
 
 
 _TO = "the nearest number of the codebook, as a float; of two as near the larger one, of NaN the last."
@@ -446,7 +446,7 @@ def fit_codebook(x, w, count):
         sum_xq, sum_q2 = _codebook_sums(x, w, count, inverse)
         better = (sum_q2 > zero) & (sum_xq * sum_xq > best * sum_q2)
         fitted = sum_xq / sum_q2
-        scale, best = chosen_of(better, (fitted, fitted * sum_xq), (scale, best))
+        scale, best = select_each(better, (fitted, fitted * sum_xq), (scale, best))
     return v.select(size < v.constant(TINY, size), zero, scale)
 
 

@@ -10,8 +10,8 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, Constants, traced
 from fastq.formats.gguf import BlockFormat, GridFormat, PointSearch
 from fastq.formats.gguf_grids import Grid
-from fastq.kernels.args import GGUF_GROUP
 from fastq.kernels.minifloat import Minifloat, decode, encode
+from fastq.kernels.sizes import GGUF_GROUP
 
 GROUP = GGUF_GROUP
 
@@ -35,7 +35,8 @@ class BlockSpec(Constants):
         self.bits = row.bits
         self.of_rows = row.of_rows
         self.in_turn = row.bits == 3 and not self.weighted
-        self.steps, self.scale_steps = getattr(row, "steps", 0), getattr(row, "scale_steps", 0)
+        self.steps = getattr(row, "steps", 0)
+        self.scale_steps = getattr(row, "scale_steps", 0)
         self.code = types.uint16 if row.bits > 8 else types.uint8
         self.of_mean = 0.0  # see PointSearch
         if isinstance(row, GridFormat) and row.search:
@@ -50,7 +51,9 @@ class BlockSpec(Constants):
         self.raised = search.raised
         self.takes_all_again = search.takes_all_again
         self.of_mean = 0.0 if self.weighted else search.of_mean
-        self.width, self.levels, self.sign_bits = grid.width, len(grid.levels), self.row.width("signs")
+        self.width = grid.width
+        self.levels = len(grid.levels)
+        self.sign_bits = self.row.width("signs")
         self.level_bits = (self.levels - 1).bit_length()
 
 
@@ -114,6 +117,6 @@ def step_of(spec, scale):
 
 
 @traced
-def signed(stored, zero):
+def as_signed(stored, zero):
     """Return what bytes stand for that are stored with `zero` in addition; those of 8 bits are signed."""
     return v.convert(v.convert(v.convert(stored - v.constant(zero, stored), types.int8), types.int32), types.float32)

@@ -19,7 +19,7 @@ class BlockGroup(NamedTuple):
 
 
 @traced
-def spread(spec, group):
+def mean_square_of_weights(spec, group):
     """Return the mean square that is combined with the importance of columns: of the row, or of the block."""
     row = spec.row
     if not spec.weighted and not spec.of_mean:

@@ -9,8 +9,8 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.args import DRAWN_TOGETHER
 from fastq.kernels.operands import Units
+from fastq.kernels.sizes import DRAWN_TOGETHER
 from fastq.kernels.stochastic_rounding import SLACK, draw
 from fastq.kernels.traversal.streaming import can_stream, elements_to_line
 

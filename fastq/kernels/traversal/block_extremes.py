@@ -49,7 +49,7 @@ def _largest_bits(x, n):
 
 
 @traced
-def _merged(a, b):
+def _merge(a, b):
     """Compare neighbouring lanes of two registers; return those of a, then those of b, in one."""
     high, low = v.join(a.high, b.high), v.join(a.low, b.low)
     most = v.maximum(v.even(high), v.odd(high))
@@ -69,6 +69,6 @@ def side_by_side(of_block: Callable[..., Any]) -> Any:
         """Return `BlockExtremes` of n blocks, a literal, from block k on, one block a lane."""
         if v.literal(n) == 1:
             return of_block(context, k)
-        return _merged(block_extremes(context, k, n // 2), block_extremes(context, k + n // 2, n // 2))
+        return _merge(block_extremes(context, k, n // 2), block_extremes(context, k + n // 2, n // 2))
 
     return block_extremes

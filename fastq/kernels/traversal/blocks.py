@@ -7,15 +7,17 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels.apply import apply_op_prepared, to_compute
-from fastq.kernels.args import BLOCK_SIZES
 from fastq.kernels.body import rebase
 from fastq.kernels.body.convert import PREPARED, convert_run, load_prepared, prepare_lanes
 from fastq.kernels.formulas import compute_type, computes_in, is_infinite
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
+from fastq.kernels.nan import mark_nan, nan_mask
 from fastq.kernels.operands import with_results, without_streaming
-from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
-from fastq.kernels.spec import compute_lanes, nan_mask, status_of
-from fastq.kernels.stochastic_rounding import drawn
+from fastq.kernels.parameters import store_parameters
+from fastq.kernels.scales_of_ranges import range_parameters
+from fastq.kernels.sizes import BLOCK_SIZES
+from fastq.kernels.spec import compute_lanes, status_of
+from fastq.kernels.stochastic_rounding import random_numbers_of
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, streams_if, write_pointer
 
@@ -145,11 +147,11 @@ def _convert_blocks(spec, operands, p, memory):
     # at least the blocks whose ranges are taken next, as those of the blocks from p + n on have been: decision D21
     ahead = max(2 * n * v.count(vec), prefetch_ahead())
     for k in range(n):
-        s = load_prepared(memory, n, k)
+        s = load_prepared(spec, memory, n, k)
         i = (p + k) * v.count(vec)
         prefetch_lanes(src, i + ahead, vec)
         x = to_compute(spec, load_elements(src, i, vec), scale)
-        store_elements(dst, i, apply_op_prepared(spec, x, s, dst, drawn(spec, operands, i, x)))
+        store_elements(dst, i, apply_op_prepared(spec, x, s, dst, random_numbers_of(spec, operands, i, x)))
 
 
 # --- one --------------------------------------------------------------------------------------------------------------

@@ -11,23 +11,23 @@ from fastq.kernels.traversal.streaming import stream_by_lines
 
 
 @traced
-def _elements_at(context, i, kind):
+def _compute_elements(context, i, kind):
     """Return the results of a Vec or scalar type of elements from src[i] on, and the status."""
     return body_of(context[1]).elements(*context, i, kind)
 
 
 @traced
-def _prefetched_at(context, i, vec):
+def _prefetch_and_compute(context, i, vec):
     src = context[1].src
     prefetch_lanes(src, i + prefetch_distance(src), vec)
-    return _elements_at(context, i, vec)
+    return _compute_elements(context, i, vec)
 
 
-_stream_lines = stream_by_lines(_prefetched_at)
+_stream_lines = stream_by_lines(_prefetch_and_compute)
 
 
 @traced
-def _shared(operands):
+def _shared_parameters(operands):
     """Return the scale and the zero point of all elements where operands have them."""
     return (operands.scale[0], operands.zero_point[0]) if "scale" in operands._fields else None
 
@@ -41,18 +41,18 @@ def elements(spec, operands, args, units):
     i = units.start
     stop = units.stop
     status = 0
-    context = (spec, operands, args, _shared(operands))
+    context = (spec, operands, args, _shared_parameters(operands))
     vec = register_lanes(operands)
     if args.streaming:
         i, status = _stream_lines(spec, context, src, dst, i, stop, vec)
     while i <= stop - v.count(vec):
-        results, found = _prefetched_at(context, i, vec)
+        results, reported = _prefetch_and_compute(context, i, vec)
         store_elements(dst, i, results)
-        status |= found
+        status |= reported
         i += v.count(vec)
     while i < stop:
-        results, found = _elements_at(context, i, v.dtype_of(src))
+        results, reported = _compute_elements(context, i, v.dtype_of(src))
         store_elements(dst, i, results)
-        status |= found
+        status |= reported
         i += 1
     return status

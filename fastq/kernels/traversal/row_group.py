@@ -7,10 +7,10 @@ from fastq.engine.jit import traced
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body import add_to_state, body_of, finish_state, load_state, reduction_of
 from fastq.kernels.load_store import load_elements, prefetch_ahead, prefetch_lanes, store_elements
+from fastq.kernels.nan import nan_mask, nan_mask_of_two
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.parameters import load_parameters
-from fastq.kernels.spec import nan_mask, nan_mask_of_two
-from fastq.kernels.stochastic_rounding import drawn
+from fastq.kernels.stochastic_rounding import random_numbers_of
 from fastq.kernels.traversal.streaming import streams_row
 
 GROUP = 4  # rows
@@ -31,8 +31,9 @@ def rows_at_a_time(spec, operands, args, elements, width):
     if body_of(operands).row:
         return 1
     reduces = reduction_of(operands) is not None
-    kept = operands.src if reduces else operands.scale
-    wide = (width * kept.dtype.bitwidth >= 8 * _wide_row()) & (streams_row(spec, operands, args, 0, width) ^ True)
+    of_columns = operands.src if reduces else operands.scale  # results, or parameters
+    is_wide = width * of_columns.dtype.bitwidth >= 8 * _wide_row()
+    wide = is_wide & (streams_row(spec, operands, args, 0, width) ^ True)
     in_cache = reduces or spec.op == "dequantize"
     pays = v.select(args.outgrows_cache, wide, in_cache)
     enough = (elements >= GROUP * width) & (width >= register_lanes(operands).n)
@@ -84,15 +85,15 @@ def _by_parameters(spec, operands, args, p, i, vec, step):
     nans = False
     for r in v.unrolled(GROUP):
         k = i + r * step
-        y, found = converted(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
+        y, nans_of_row = convert_lanes(spec, operands, args, k, load_elements(operands.src, k, vec), scale, zero_point)
         store_elements(operands.dst, k, y)
-        nans = nans | found if r else found
+        nans = nans | nans_of_row if r else nans_of_row
     return nans
 
 
 @traced
-def converted(spec, operands, args, i, x, scale, zero_point):
+def convert_lanes(spec, operands, args, i, x, scale, zero_point):
     """Convert lanes, elements from i on, by the parameters of their columns; also return which have a NaN to report."""
     value = to_compute(spec, x, operands.scale)
-    y = apply_op(spec, value, scale, zero_point, args, operands.dst, drawn(spec, operands, i, value))
+    y = apply_op(spec, value, scale, zero_point, args, operands.dst, random_numbers_of(spec, operands, i, value))
     return y, nan_mask(spec, x)

@@ -6,11 +6,12 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.kernels.args import PIECE_BYTES, ElementOperands, NoisyOperands
 from fastq.kernels.body import batch_size, rebase, visit_batch, visit_run
 from fastq.kernels.operands import with_results
+from fastq.kernels.pointers import ElementOperands, NoisyOperands
+from fastq.kernels.sizes import PIECE_BYTES
 from fastq.kernels.traversal.geometry import next_row_end
-from fastq.kernels.traversal.streaming import FLUSH_BYTES, advanced, can_stream, stage_at, store_tail, write_pointer
+from fastq.kernels.traversal.streaming import FLUSH_BYTES, advance, can_stream, stage_at, store_tail, write_pointer
 
 _STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * v.LINE
 
@@ -18,11 +19,11 @@ _STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * v.LINE
 @traced
 def runs(spec, operands, args, units):
     """Visit elements start..stop, run by run; src and dst hold the elements from `origin` on."""
-    return staged_or_not(spec, rebase(operands, args, units), args, units.start, units.stop)
+    return visit_runs_staged_or_not(spec, rebase(operands, args, units), args, units.start, units.stop)
 
 
 @traced
-def staged_or_not(spec, operands, args, start, stop):
+def visit_runs_staged_or_not(spec, operands, args, start, stop):
     """Visit the runs of elements start..stop, by way of the stack where results may go past the cache so."""
     can_stage = isinstance(operands, ElementOperands | NoisyOperands) and can_stream(spec, operands.dst)
     return (_by_way_of_the_stack if can_stage else _visit_runs)(spec, operands, args, start, stop)
@@ -42,7 +43,7 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
         end = min(i + piece, stop)
         staged = v.advance(v.cast_pointer(write_pointer(stage), v.dtype_of(dst)), -i)
         status |= _visit_runs(spec, with_results(operands, staged), args, i, end)
-        stage = advanced(stage, (end - i) * v.bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
+        stage = advance(stage, (end - i) * v.bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
         i = end
     store_tail(stage)
     return status

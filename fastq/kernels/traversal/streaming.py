@@ -28,9 +28,9 @@ def streams_if(spec, dst, streaming):
 
 
 @traced
-def elements_to_line(where, index):
+def elements_to_line(pointer, index):
     """Return how many elements ``where[index]`` is before the beginning of a cache line."""
-    return -v.address_of(v.advance(where, index)) % v.LINE * 8 // v.bits_of(where)
+    return -v.address_of(v.advance(pointer, index)) % v.LINE * 8 // v.bits_of(pointer)
 
 
 @traced
@@ -75,19 +75,19 @@ def stream_by_lines(piece: Callable[..., Any]):
         first = i if is_whole_lines(src, dst, i, end) else i + elements_to_line(dst, i)
         if first + v.count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
             return i, False
-        found = False
+        any_reported = False
         while i < first:
             y, reported = piece(context, i, vec)
             store_elements(dst, i, y)
-            found |= _of_any_lane(reported)
+            any_reported |= _of_any_lane(reported)
             i += v.count(vec)
         i = first
         while i <= end - v.count(line):
             y, reported = piece(context, i, line)
             stream_elements(dst, i, y)
-            found |= _of_any_lane(reported)
+            any_reported |= _of_any_lane(reported)
             i += v.count(line)
-        return i, found
+        return i, any_reported
 
     @traced
     def stream_lines(spec, context, src, dst, i, end, vec):
@@ -152,7 +152,7 @@ def flush(stage, added):
 
 
 @traced
-def advanced(stage, added):
+def advance(stage, added):
     """Return the stage after bytes were written to `write_pointer`, flushed if it has `FLUSH_BYTES` of them."""
     memory, target, first, filled = stage
     if filled + added >= FLUSH_BYTES:

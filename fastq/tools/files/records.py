@@ -191,7 +191,7 @@ class Scheme:
     def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the arguments for values of a dtype: scales are rounded to half precision, as in files."""
         row = as_convention(self.convention)
-        if row.stored_type != "compute" or row.rounded_to(dtype).scale:
+        if row.stored_type != "compute" or row.half_precision_for(dtype).scale:
             return self.arguments()
         return {**self.arguments(), "convention": replace(row, stored_type="input")}
 

@@ -15,7 +15,7 @@ from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.nest_scale import NestedScale
 from fastq.ops.packing import pack
-from fastq.requests.parameters import checked_qparams
+from fastq.requests.parameters import check_qparams
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import as_array, native
 from fastq.system.dtypes import Array
@@ -150,7 +150,7 @@ def _of_elements(parameters: Array, q: QuantizedArray) -> Array:
 
 def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
     """Return the scale and the zero point of each block of an array; single numbers serve for all."""
-    params = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
+    params = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     wanted = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
     each = (one if one.size > 1 else one.reshape(()) for one in (params.scale, params.zero_point))
     scale, zero_point = (np.broadcast_to(one, wanted) for one in each)

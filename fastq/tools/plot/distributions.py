@@ -18,7 +18,7 @@ from fastq.ops.compare import compare
 from fastq.ops.minmax import minmax
 from fastq.requests.quantization import as_input
 from fastq.results import Histogram, QuantizedArray
-from fastq.results.elements import code_ends, parameter_places, sampled_places, values_at, values_of
+from fastq.results.elements import code_ends, parameter_places, sample_places, values_at, values_of
 from fastq.results.measures import FAR, outliers_of
 from fastq.results.parameters import scheme_text
 from fastq.system.arguments import as_array, as_int, is_a, shown
@@ -96,7 +96,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     clipped = compare(x, q).clipped or 0
-    places = sampled_places(x.shape, COUNTED)
+    places = sample_places(x.shape, COUNTED)
     values = np.asarray(x[places], np.float64)
     one = q.scale.size == 1
     grid = _grid(q, one)
@@ -233,7 +233,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
 def _errors(x: Array, q: QuantizedArray, along: int) -> Array:
     """Return the root mean square of the errors of each channel, from a sample of its elements."""
     others = tuple(n for a, n in enumerate(x.shape) if a != along)
-    places = [place[np.newaxis] for place in sampled_places(others, max(SAMPLE // x.shape[along], 1))]
+    places = [place[np.newaxis] for place in sample_places(others, max(SAMPLE // x.shape[along], 1))]
     places.insert(along, np.arange(x.shape[along])[:, np.newaxis])
     values = values_at(as_array(q.codes, "q.codes"), q.qparams, q.shape, tuple(places))
     errors = x[tuple(places)].astype(np.float64) - values.astype(np.float64)
@@ -357,9 +357,9 @@ def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calib
     if len(place) != len(channels) or not all(0 <= k < n for k, n in zip(place, channels, strict=True)):
         raise ValueError(f"channel must be an index of channels of shape {channels}, not {shown(channel)}")
     one = copy.copy(calibrator)
-    seen = calibrator._known
+    seen = calibrator._data
     where = tuple(slice(k, k + 1) for k in place)
-    one._seen = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
+    one._histogram = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
     return one
 
 

@@ -17,7 +17,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.granularity import as_granularity
 from fastq.formats.requantization import REQUANTIZATIONS
-from fastq.requests.importance import weighed_axis
+from fastq.requests.importance import axis_of_weights
 
 # sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
 # stores past the cache at some 2**24, where each format must be met several times in a run of two hours
@@ -401,7 +401,7 @@ class _Drawing:
         own, ndim = self.qtype.block_size, len(shape)
         try:
             where = as_granularity(options.get("axis", -1 if own else None), options.get("block_size", own), ndim)
-            axis = weighed_axis(ndim, where) if self.random.random() < 0.95 else 0
+            axis = axis_of_weights(ndim, where) if self.random.random() < 0.95 else 0
         except (ValueError, TypeError):  # what is asked for is refused
             axis = 0
         of = self.noted["importance"] = self.random.choice(IMPORTANCES)

@@ -16,6 +16,7 @@ from fuzzing.functions import arguments_of, plain
 from refusals import counts_nothing
 
 from fastq.engine.runtime import threadpool
+from fastq.plan import policy
 from fastq.plan.cache import plans
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.system import tuning
@@ -29,7 +30,7 @@ class Different(AssertionError):
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
-_BOUNDS = threadpool.PARALLEL_FROM, threadpool.WAKE_FROM
+_BOUNDS = policy.PARALLEL_FROM, threadpool.WAKE_FROM
 _TUNING = tuning.current
 _CHUNK = threadpool.CHUNK  # the fewest and most elements of a thread's chunk
 _SMALL_CHUNK = 64, 640
@@ -48,7 +49,7 @@ def settings():
 def change(threads, staged_run, stores_codes, small_chunks):
     """Change to settings; without stores to those of the package."""
     threadpool.CHUNK = _SMALL_CHUNK if small_chunks else _CHUNK
-    threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
+    policy.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
     if stores_codes is not None:
         row = replace(row, stream_codes=stores_codes)

@@ -15,6 +15,7 @@ from llvmlite import binding
 import fastq
 from fastq import reference
 from fastq.engine.runtime import boundary, instructions, threadpool
+from fastq.plan import policy
 
 arm = not binding.get_process_triple().startswith("x86_64")
 mode = {modes}[arm]
@@ -87,7 +88,7 @@ def test_results_do_not_depend_on_the_mode_of_the_caller(name):
     """Neither those of a first call, which is resolved in that mode, nor those of later ones; on two threads too."""
     code = """
     first = in_mode(mode, results)
-    threadpool.PARALLEL_FROM = threadpool.WAKE_FROM = 1
+    policy.PARALLEL_FROM = threadpool.WAKE_FROM = 1
     fastq.set_num_threads(threadpool._state.most)
     later = in_mode(mode, results), in_mode(mode, results)
     expected = [bits(result) for result in results()]

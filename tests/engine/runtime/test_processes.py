@@ -10,6 +10,7 @@ from subprocesses import SETUP, USER, run
 
 import fastq
 from fastq.engine.runtime import threadpool
+from fastq.plan import policy
 from fastq.plan.cache import plans
 from fastq.system import tuning
 
@@ -30,8 +31,8 @@ def call():
 @pytest.mark.slow("a process of many calls")
 def test_eight_threads_at_once(call):
     code = """
-    from fastq.engine.runtime import layout, threadpool
-    threshold = threadpool.PARALLEL_FROM
+    from fastq.plan import policy
+    threshold = policy.PARALLEL_FROM
     cases = [Case(size, size) for size in (1, 1000, threshold - 1, threshold, 5 * threshold + 3)]
     sys.setswitchinterval(1e-5)
 
@@ -51,7 +52,8 @@ def test_a_hundred_thousand_tiny_jobs(call, callers):
     """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
     code = f"""
     from fastq.engine.runtime import layout, threadpool
-    threadpool.PARALLEL_FROM, threadpool.CHUNK = 1, (16, 64)
+    from fastq.plan import policy
+    policy.PARALLEL_FROM, threadpool.CHUNK = 1, (16, 64)
     cases = [Case(size, size) for size in (1, 17, 100, 1000)]
     done = threading.Event()
 
@@ -710,7 +712,7 @@ def test_range_of_the_number_is_fixed_by_its_caller(monkeypatch):
         asked.append(elements)
         return 1 + len(asked)
 
-    monkeypatch.setattr(threadpool, "threads_for", more_and_more)
+    monkeypatch.setattr(policy, "threads_for", more_and_more)
     plans.clear()
     fastq.minmax(np.ones(1 << 17, np.float32))
     plans.clear()

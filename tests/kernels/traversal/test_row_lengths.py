@@ -18,7 +18,7 @@ from fastq.engine.runtime.layout import BUFFER
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.kernels.storage import register_elements
-from fastq.kernels.traversal import columns as rows_of_columns
+from fastq.kernels.traversal import merged_rows
 from fastq.plan import policy
 from fastq.plan.layout import make_layout
 from fastq.system import tuning
@@ -222,7 +222,7 @@ def test_rows_taken_as_one_fit_their_memory(op):
         layout = make_layout((rows, inner), Granularity((1,)))
         lanes = register_elements(np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
         joined = policy.rows_as_one(layout, op, lanes)
-        assert joined == 1 or joined * inner <= rows_of_columns._MOST_JOINED, (dtype, inner, rows)
+        assert joined == 1 or joined * inner <= merged_rows._MOST_JOINED, (dtype, inner, rows)
 
 
 WIDE = [("float32", code) for code in ("int8", "uint4", "int3", "float8_e4m3fn", "nf4", "mxfp4", "mxint8", "nvfp4")]

@@ -48,6 +48,11 @@ def compile_library(function: Callable[..., Any], result: types.Type, arguments:
     options.loop_vectorization = bool(config.LOOP_VECTORIZE)
     options.slp_vectorization = bool(config.SLP_VECTORIZE)
     builder = binding.create_pass_builder(machine, options)
+    # The pipeline simplifies functions before it inlines any, and what was simplified alone may stay so: the bits of a
+    # sign become a `copysign`, from which they are taken again (decision D79).
+    inlining = binding.create_new_module_pass_manager()
+    inlining.add_always_inliner_pass()
+    inlining.run(module, builder)
     builder.getModulePassManager().run(module, builder)
     module.verify()
     return Library(module)

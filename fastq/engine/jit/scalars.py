@@ -276,10 +276,15 @@ def _magnitude(builder: Any, kind: types.Type, values: list[Any]) -> Any:
     return builder.select(builder.icmp_signed("<", value, ir.Constant(value.type, 0)), builder.neg(value), value)
 
 
+def _overflow_flags(kind: types.Type) -> tuple[str, ...]:
+    """Return the flags of arithmetic: signed integers do not overflow, so LLVM knows how often a loop runs."""
+    return ("nsw",) if kind.signed else ()
+
+
 _ON_INTEGERS: dict[Any, Callable[[Any, Any, list[Any]], Any]] = {
-    operator.add: lambda builder, kind, v: builder.add(*v),
-    operator.sub: lambda builder, kind, v: builder.sub(*v),
-    operator.mul: lambda builder, kind, v: builder.mul(*v),
+    operator.add: lambda builder, kind, v: builder.add(*v, flags=_overflow_flags(kind)),
+    operator.sub: lambda builder, kind, v: builder.sub(*v, flags=_overflow_flags(kind)),
+    operator.mul: lambda builder, kind, v: builder.mul(*v, flags=_overflow_flags(kind)),
     operator.floordiv: lambda builder, kind, v: _floored(builder, kind, v)[0],
     operator.mod: lambda builder, kind, v: _floored(builder, kind, v)[1],
     operator.and_: lambda builder, kind, v: builder.and_(*v),

@@ -24,7 +24,7 @@ from fastq.tools.gguf_files.gguf_file import (
     OF_PARTS,
     GgufHeader,
     GgufSource,
-    GgufTensor,
+    GgufSpec,
     GgufWriter,
     MetadataField,
     numpy_dtype,
@@ -100,7 +100,7 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     return _convert(source, out, targets, added, progress)
 
 
-def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorType:
+def _kind_of(spec: GgufSpec, chosen: TensorType, request: Request) -> TensorType:
     """Return the new type of a tensor; a tensor that can't have it is refused before anything is written."""
     kind = spec.kind
     in_blocks = spec.kind.block != 1
@@ -120,11 +120,11 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
     return chosen
 
 
-def _with_whole_blocks(spec: GgufTensor) -> GgufTensor:
+def _with_whole_blocks(spec: GgufSpec) -> GgufSpec:
     return replace(spec, shape=(*spec.shape[:-1], LARGEST_BLOCK)) if spec.shape else spec
 
 
-def _say_unfit(targets: Mapping[GgufTensor, _Target], wanted: Mapping[str, TensorType], say: Say) -> None:
+def _say_unfit(targets: Mapping[GgufSpec, _Target], wanted: Mapping[str, TensorType], say: Say) -> None:
     """Name the tensors that would have other types if their rows were whole blocks."""
     unfit = [
         f"{spec.name!r} ({target.kind}, not {wanted[spec.name]})"
@@ -135,7 +135,7 @@ def _say_unfit(targets: Mapping[GgufTensor, _Target], wanted: Mapping[str, Tenso
         say(f"another type, since their rows are not whole blocks: {some_of(unfit)}")
 
 
-def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
+def _search(targets: dict[GgufSpec, _Target], say: Say) -> None:
     """Choose the search for the least error, in the types that have one."""
     others = []
     for spec, target in targets.items():
@@ -151,7 +151,7 @@ def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
         say(f"--range mse does not apply to the types of these tensors, which get the bytes of ggml: {_quoted(others)}")
 
 
-def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
+def _weigh(targets: dict[GgufSpec, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields about the matrix, if it was used."""
     named = _entries_of(imatrix)
     wanted = {
@@ -178,12 +178,12 @@ def _entries_of(imatrix: Imatrix) -> Callable[[str], Names]:
     return lambda name: ((name, None), (name.removesuffix(".weight"), None), *others.get(name, ()))
 
 
-def _may_differ(spec: GgufTensor) -> bool:
+def _may_differ(spec: GgufSpec) -> bool:
     """Return whether llama-imatrix may count other columns than those of the tensor, as for embeddings."""
     return mixes.purpose_of(spec.name) == mixes.EMBEDDING
 
 
-def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say: Say) -> None:
+def _multiply_scales(source: GgufSource, targets: dict[GgufSpec, _Target], say: Say) -> None:
     """Multiply converted blocks by their scales, and leave the scales out, since they belong to the old blocks."""
     left_out = []
     for spec, target in list(targets.items()):
@@ -206,7 +206,7 @@ def _quoted(names: list[str]) -> str:
 
 
 def _convert(
-    source: GgufSource, out: Path, targets: Mapping[GgufTensor, _Target], added: list[MetadataField], progress: Progress
+    source: GgufSource, out: Path, targets: Mapping[GgufSpec, _Target], added: list[MetadataField], progress: Progress
 ) -> list[Converted]:
     """Write tensors in other types, and the metadata of the source without what holds no more, with additions."""
     changed = any(spec.kind != target.kind for spec, target in targets.items())
@@ -224,7 +224,7 @@ def _convert(
         return run(tasks, GgufWriter(file, header), progress)
 
 
-def _pieces(source: GgufSource, spec: GgufTensor, target: _Target) -> Iterator[Callable[[], Piece]]:
+def _pieces(source: GgufSource, spec: GgufSpec, target: _Target) -> Iterator[Callable[[], Piece]]:
     """Yield the work of converting chunks of rows, each with the weights of its columns and with its scale."""
     matrices = 1 if target.weights is None and target.scale is None else math.prod(spec.shape[:-2])
     rows = source.load(spec.name)
@@ -238,7 +238,7 @@ def _pieces(source: GgufSource, spec: GgufTensor, target: _Target) -> Iterator[C
             yield partial(_converted, spec, of_matrix, rows[start : min(start + most, end)], start)
 
 
-def _converted(spec: GgufTensor, target: _Target, rows: Array, start: int) -> Piece:
+def _converted(spec: GgufSpec, target: _Target, rows: Array, start: int) -> Piece:
     with naming(lambda error: _failure(spec, target.kind, rows, start, error)):
         stored, values, decoded = _encoded(spec.kind, target, rows)
     errors = None if decoded is None else NO_ERRORS if decoded is values else errors_of(values, decoded)
@@ -267,7 +267,7 @@ def _finite(stored: Array, target: TensorType) -> Array:
     return stored
 
 
-def _failure(spec: GgufTensor, target: TensorType, rows: Array, start: int, error: Exception) -> str:
+def _failure(spec: GgufSpec, target: TensorType, rows: Array, start: int, error: Exception) -> str:
     """Name the tensor that can't be converted, and its first row with NaN or infinity."""
     bad = np.zeros(0) if not spec.kind.is_float else np.flatnonzero(~np.isfinite(rows).all(axis=1))
     after = f", after {start:,} rows" if start else ""

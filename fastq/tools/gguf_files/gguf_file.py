@@ -94,7 +94,7 @@ def string(key: str, value: str) -> MetadataField:
 
 
 @dataclass(frozen=True)
-class GgufTensor:
+class GgufSpec:
     """A tensor as the header of a GGUF file describes it."""
 
     name: str  # unique in its file
@@ -116,7 +116,7 @@ class GgufTensor:
 # Reading
 
 
-Places = dict[str, tuple[GgufTensor, int]]  # tensors by name, with their positions
+Places = dict[str, tuple[GgufSpec, int]]  # tensors by name, with their positions
 
 
 class _Part(NamedTuple):
@@ -156,7 +156,7 @@ class GgufSource:
         self.missing = [each.name for each in self.parts if not each.is_file()]
         self.fields = parts[0].fields
         self.alignment = parts[0].alignment
-        self.tensors: dict[str, GgufTensor] = {}
+        self.tensors: dict[str, GgufSpec] = {}
         self._places: dict[str, tuple[Path, int]] = {}
         for part in parts:
             for name, (spec, start) in part.places.items():
@@ -171,7 +171,7 @@ class GgufSource:
         self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
 
     @property
-    def valued(self) -> dict[str, GgufTensor]:
+    def valued(self) -> dict[str, GgufSpec]:
         """The tensors except those that are scales of others."""
         scales = set(self.scales.values())
         return {name: spec for name, spec in self.tensors.items() if name not in scales}
@@ -368,7 +368,7 @@ def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
             _skip_value(cursor, key, ARRAY, depth)
 
 
-def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
+def _tensor_info(cursor: _Cursor, name: str) -> GgufSpec:
     dimensions = cursor.number("I")
     if dimensions > MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
@@ -385,7 +385,7 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
     if kind.block and lengths[0] % kind.block:
         told = f"row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
         raise ValueError(f"tensor {name!r}: {told}")
-    return GgufTensor(name, kind, tuple(reversed(lengths)))
+    return GgufSpec(name, kind, tuple(reversed(lengths)))
 
 
 def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
@@ -436,7 +436,7 @@ class GgufHeader:
     """The start of a GGUF file: tensors follow in their order, each padded to a multiple of the alignment."""
 
     fields: tuple[MetadataField, ...]
-    tensors: tuple[GgufTensor, ...]
+    tensors: tuple[GgufSpec, ...]
     alignment: int
 
     def padding(self, nbytes: int) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fastq.system.arguments import did_you_mean
 from fastq.tools.files.patterns import advice, is_found
-from fastq.tools.gguf_files.gguf_file import GgufSource, GgufTensor
+from fastq.tools.gguf_files.gguf_file import GgufSource, GgufSpec
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
 
 
@@ -148,7 +148,7 @@ _KEPT_WITHIN_OF = {
 _Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # quantized to this in every mix
 
 
-def is_quantized(spec: GgufTensor, architecture: str) -> bool:
+def is_quantized(spec: GgufSpec, architecture: str) -> bool:
     """Return whether llama-quantize changes the type of a tensor of a model at all."""
     name = spec.name
     named = name.endswith("weight") or len(name.encode()) == 5  # five bytes: its test for the ending wraps around there
@@ -320,7 +320,7 @@ class TypeOverrides:
     embedding_type: str | None = None
 
 
-def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: TypeOverrides) -> list[str]:
+def idle_options(architecture: str, specs: Sequence[GgufSpec], overrides: TypeOverrides) -> list[str]:
     """Return the options that match no tensor to quantize; raise ValueError if a pattern matches no tensor at all."""
     quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
     purposes = {purpose_of(name) for name in quantized}
@@ -340,13 +340,13 @@ def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: Type
     return idle
 
 
-def in_order(specs: Iterable[GgufTensor]) -> list[GgufTensor]:
+def in_order(specs: Iterable[GgufSpec]) -> list[GgufSpec]:
     """Return tensors in the order in which llama.cpp writes them: by layer, then by name."""
     return sorted(specs, key=lambda spec: (_layer(spec.name), spec.name.encode()))
 
 
 def choose_types(
-    model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
+    model: Model, specs: Sequence[GgufSpec], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
 ) -> dict[str, TensorType]:
     """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it."""
     types = _Types(model, specs, mix, overrides, has_imatrix)
@@ -357,7 +357,7 @@ class _Types:
     """Counts the tensors of a purpose, because llama-quantize uses their number as the layer."""
 
     def __init__(
-        self, model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
+        self, model: Model, specs: Sequence[GgufSpec], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
     ) -> None:
         self._model = model
         self._mix = mix
@@ -368,7 +368,7 @@ class _Types:
         self._counts = {VALUES: purposes.count(VALUES), **dict.fromkeys((UP, GATE, DOWN), model.layers)}
         self._seen = dict.fromkeys(self._counts, 0)
 
-    def type_of(self, spec: GgufTensor) -> TensorType:
+    def type_of(self, spec: GgufSpec) -> TensorType:
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
         kind = TENSOR_TYPES[self._wanted(spec)]
@@ -377,7 +377,7 @@ class _Types:
             kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
         return TENSOR_TYPES["F16"] if columns % kind.block else kind
 
-    def _wanted(self, spec: GgufTensor) -> str:
+    def _wanted(self, spec: GgufSpec) -> str:
         overrides = self._overrides
         purpose = purpose_of(spec.name)
         architecture = self._model.architecture

@@ -31,7 +31,7 @@ from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, quantized_
 from fastq.tools.files.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
 from fastq.tools.files.tensor_specs import TensorSpec, bytes_of
 from fastq.tools.files.texts import listed
-from fastq.tools.gguf_files.gguf_file import GgufSource, GgufTensor, has_values, open_gguf
+from fastq.tools.gguf_files.gguf_file import GgufSource, GgufSpec, has_values, open_gguf
 from fastq.tools.layouts.layout import without_zero_scales
 from fastq.tools.tensors.netcdf_zarr import (
     ROUNDED,
@@ -267,7 +267,7 @@ def gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
         yield Tensor(*about, known, load, "F32", spec.kind.block != 1, partial(raw, name), decode)
 
 
-def _q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
+def _q8_0(source: GgufSource, spec: GgufSpec) -> QuantizedArray:
     """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, for values that are too small, becomes 1."""
     form = BLOCK_FORMATS["Q8_0"]
     name = spec.name

@@ -12,7 +12,7 @@ from commands import run
 
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.tools.gguf_files import mixes
-from fastq.tools.gguf_files.gguf_file import GgufTensor, open_gguf
+from fastq.tools.gguf_files.gguf_file import GgufSpec, open_gguf
 from fastq.tools.gguf_files.mixes import MIXES, RULES, Model, TypeOverrides, choose_types, in_order, model_of
 from fastq.tools.gguf_files.tensor_types import FLOATS, TENSOR_TYPES
 
@@ -118,7 +118,7 @@ def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
 
 
 def specs_of(*names, shape=(4, 256)):
-    return [GgufTensor(name, TENSOR_TYPES["F16"], shape) for name in names]
+    return [GgufSpec(name, TENSOR_TYPES["F16"], shape) for name in names]
 
 
 @pytest.mark.parametrize("mix", list(MIXES))

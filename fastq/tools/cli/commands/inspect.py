@@ -16,7 +16,7 @@ from fastq.tools.cli.report import json_option, print_json
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.cli.terminal import print_line, printable
 from fastq.tools.files.texts import count_text, some_of
-from fastq.tools.gguf_files.gguf_file import GgufTensor, MetadataField, open_gguf
+from fastq.tools.gguf_files.gguf_file import GgufSpec, MetadataField, open_gguf
 from fastq.tools.tensors.reading import (
     tensors_of,
 )
@@ -100,7 +100,7 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     print_table(sums, ("type", "tensors", "values", "bytes", "bits"), total=_sums("total", specs))
 
 
-def _sums(name: str, specs: list[GgufTensor]) -> Entry:
+def _sums(name: str, specs: list[GgufSpec]) -> Entry:
     size = sum(spec.size for spec in specs)
     nbytes = sum(spec.nbytes for spec in specs)
     bits = 8 * nbytes / size if size else None

@@ -20,9 +20,10 @@ from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.patterns import nearest
 from fastq.tools.files.texts import count_text
 from fastq.tools.gguf_files.gguf_file import open_gguf
+from fastq.tools.tensors.gguf_tensor import gguf_tensors
 from fastq.tools.tensors.netcdf_zarr import is_store
-from fastq.tools.tensors.reading import codes_read_as_stored, gguf_tensors, plain_tensor, tensor_of_weight, tensors_of
-from fastq.tools.tensors.tensor import Tensor
+from fastq.tools.tensors.reading import codes_read_as_stored, tensors_of
+from fastq.tools.tensors.tensor import PlainTensor, Tensor, WeightTensor
 
 
 class ByName(Mapping[str, QuantizedArray | Array]):
@@ -47,7 +48,7 @@ class ByName(Mapping[str, QuantizedArray | Array]):
     def stored(self, name: str) -> CompressedWeight | None:
         """Return the stored tensors of a quantized weight in the layout of compressed-tensors, else None."""
         tensor = self._tensors.get(name)
-        return tensor.weight.compressed if tensor and tensor.weight else None
+        return tensor.weight.compressed if isinstance(tensor, WeightTensor) else None
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors  # Mapping.__contains__ reads the tensor
@@ -172,12 +173,12 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     model = ModelFolder(path)
     weights = stored_weights(model) if model.quantization else StoredWeights()
     dtype = model.dtype
-    tensors |= {name: tensor_of_weight(weight, dtype) for name, weight in weights.items()}
+    tensors |= {name: WeightTensor.of(weight, dtype) for name, weight in weights.items()}
     for name, spec in model.tensors.items():
         if name in weights.parts:
             continue
         if name in weights:
             codes = weights[name].codes.name
             raise ValueError(f"tensor {name!r} and the weight of {codes!r} would both be {name!r}; rename one")
-        tensors[name] = plain_tensor(model, spec)
+        tensors[name] = PlainTensor.of(model, spec)
     return Checkpoint(path, tensors, model.config)

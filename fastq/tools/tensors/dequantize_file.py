@@ -17,7 +17,8 @@ from fastq.tools.files.records import KEY
 from fastq.tools.files.safetensors_files import as_safetensors
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.gguf_files.gguf_file import GgufSource
-from fastq.tools.tensors.reading import gguf_tensors, is_shard, tensors_in, way_back
+from fastq.tools.tensors.gguf_tensor import gguf_tensors
+from fastq.tools.tensors.reading import is_shard, tensors_in, way_back
 from fastq.tools.tensors.tensor import Tensor
 
 LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}

@@ -54,13 +54,13 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
             note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
         note_codes(source, found)
         tensors = list(found.values())
-        packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.about))
+        packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.packing))
         entries: list[Entry] = []
         with progress_bar(tensors) as advance:
             for tensor in tensors:
                 about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
                 is_read = tensor.has_numbers and not header
-                noted = dict.fromkeys(packing) | dict(tensor.about)
+                noted = dict.fromkeys(packing) | dict(tensor.packing)
                 entries.append(about | noted | (asdict(tensor.extent(advance)) if is_read else {}))
                 advance(0 if is_read else tensor.nbytes, 1)
     if as_json:

@@ -12,12 +12,12 @@ from fastq.system.atomic import replacing
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.conversion import Conversion, Notice
 from fastq.tools.checkpoints.copied_files import companions
-from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.folder import ModelFolder, Shard
 from fastq.tools.checkpoints.journal import JOURNAL, has_digests, prepare_folder
 from fastq.tools.checkpoints.json_files import write_json
 from fastq.tools.checkpoints.shard_writer import GrowingShard
 from fastq.tools.files.pipeline import Converted, Progress, Task, header_of, run
-from fastq.tools.files.safetensors_files import Header, SafetensorsSource
+from fastq.tools.files.safetensors_files import Header
 
 
 def convert(
@@ -55,7 +55,7 @@ def convert(
     return rows
 
 
-def _read_ahead(shard: SafetensorsSource, tasks: Iterable[list[Task]]) -> Iterator[list[Task]]:
+def _read_ahead(shard: Shard, tasks: Iterable[list[Task]]) -> Iterator[list[Task]]:
     """Yield the tasks of each tensor of a shard while the system reads the next one."""
     for following, each in zip([*list(shard.tensors)[1:], ""], tasks, strict=False):  # a shard may be empty
         if following:

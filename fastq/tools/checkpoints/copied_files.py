@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.config_json import CONFIG, SIDE_FILES
-from fastq.tools.checkpoints.folder import ADAPTER, ModelFolder
+from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.json_files import parsed_json
+from fastq.tools.checkpoints.weight_files import ADAPTER
 
 # ends of names of files of weights: of fastq, PyTorch, GGUF, ONNX and its data, TensorFlow, Flax, Rust, Core ML,
 # Paddle, NeMo, MLX, TensorRT, LiteRT, ExecuTorch, MNN, RKNN, OpenVINO, and of unfinished downloads

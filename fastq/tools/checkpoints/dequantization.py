@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.checkpoints.config_json import HALVES
 from fastq.tools.checkpoints.experts import SPLIT, Stack, from_metadata
-from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.folder import ModelFolder, Shard
 from fastq.tools.checkpoints.quant_methods import stored_weights
 from fastq.tools.checkpoints.quantization_config import plain_config
 from fastq.tools.checkpoints.stored_weights import StoredWeight
 from fastq.tools.files.pipeline import Piece, Task, copied
-from fastq.tools.files.safetensors_files import SafetensorsSource
 from fastq.tools.files.tensor_specs import TensorSpec, bytes_of, spec_of
 
 # tensors stored for activations, keys and values: next to a layer, or to its attention
@@ -53,7 +52,7 @@ class Dequantization:
             if weight in self.weights
         )
 
-    def _stacks(self, shard: SafetensorsSource) -> dict[str, Stack]:
+    def _stacks(self, shard: Shard) -> dict[str, Stack]:
         """Return the tensors of experts that were split in a shard, by the codes of their matrices."""
         found: dict[str, Stack] = {}
         for stack in from_metadata(shard.metadata):
@@ -135,13 +134,14 @@ class Dequantization:
         return Piece({name or weight.name: values}, weight.nbytes if stop == weight.matrix[0] else 0)
 
 
-class _PlainShard(SafetensorsSource):
+class _PlainShard:
     """A shard of a quantized model with the tensors of `Dequantization`, each computed when it is asked for."""
 
-    def __init__(self, made: Dequantization, name: str) -> None:
-        self._stored = made.source.shards[name]
-        self.path, self.metadata = self._stored.path, made.metadata(name)
-        tasks = [task for each in made.tasks(name) for task in each if task.specs]
+    def __init__(self, conversion: Dequantization, name: str) -> None:
+        self._stored = conversion.source.shards[name]
+        self.path = self._stored.path
+        self.metadata = conversion.metadata(name)
+        tasks = [task for of_tensor in conversion.tasks(name) for task in of_tensor if task.specs]
         self.tensors = {task.name: task.specs[0] for task in tasks}
         self._tasks = {task.name: task for task in tasks}
 
@@ -163,15 +163,17 @@ class _PlainShard(SafetensorsSource):
         """Do nothing: a tensor may be made from several stored ones."""
 
 
-class PlainFolder(ModelFolder):
-    """A quantized model directory, read as the directory of plain floats that `Dequantization` writes."""
-
-    def __init__(self, source: ModelFolder) -> None:
-        made = Dequantization(source)
-        self.path, self.index, self.config = source.path, source.index, made.config()
-        self.quantization = source.quantization
-        self.shards = {name: _PlainShard(made, name) for name in source.shards}
-        self.files = {tensor: name for name, shard in self.shards.items() for tensor in shard.tensors}
-        self.notes = [*source.notes, f"its {len(made.weights)} quantized weights are read as {made.dtype}"]
-        if made.dropped:
-            self.notes.append(f"{len(made.dropped)} scales of activations, keys and values are left out")
+def as_floats(source: ModelFolder) -> ModelFolder:
+    """Return a quantized model as the directory of plain floats that `Dequantization` writes; nothing is written."""
+    conversion = Dequantization(source)
+    notes = [*source.notes, f"its {len(conversion.weights)} quantized weights are read as {conversion.dtype}"]
+    if conversion.dropped:
+        notes.append(f"{len(conversion.dropped)} scales of activations, keys and values are left out")
+    return ModelFolder(
+        path=source.path,
+        config=conversion.config(),
+        quantization=source.quantization,
+        shards={name: _PlainShard(conversion, name) for name in source.shards},
+        index=source.index,
+        notes=notes,
+    )

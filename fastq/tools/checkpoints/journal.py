@@ -13,8 +13,8 @@ from fastq import __version__
 from fastq.system.atomic import is_temporary
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.conversion import Conversion, Notice
-from fastq.tools.checkpoints.folder import INDEX
 from fastq.tools.checkpoints.json_files import read_json, write_json
+from fastq.tools.checkpoints.weight_files import INDEX
 from fastq.tools.files.measured_errors import Errors
 from fastq.tools.files.pipeline import Converted
 from fastq.tools.files.safetensors_files import SafetensorsSource

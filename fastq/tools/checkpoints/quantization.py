@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array
-from fastq.tools.checkpoints.dequantization import PlainFolder
+from fastq.tools.checkpoints.dequantization import as_floats
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
 from fastq.tools.checkpoints.experts import Stack, to_metadata
 from fastq.tools.checkpoints.folder import ModelFolder
@@ -47,7 +47,7 @@ class Quantization:
         imatrix: Imatrix | None = None,
     ) -> None:
         if source.quantization:
-            source = PlainFolder(source)
+            source = as_floats(source)
         else:
             check_floats(source)
         self.source = source

@@ -83,7 +83,7 @@ def schemes_for(source: Path) -> Trials:
     if not (source / CONFIG).is_file():
         return Trials(_ways_of_file, vectors=source.suffix == ".npy")
     try:
-        model = ModelFolder(source)
+        model = ModelFolder.open(source)
         rules = Rules(PRESETS["W8A8"])
         if not model.quantization:
             check_floats(model)

@@ -170,7 +170,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     if not path.is_dir():
         way = "; fastq.load opens files of tensors" if path.suffix in SOURCES else ""
         raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}{way}")
-    model = ModelFolder(path)
+    model = ModelFolder.open(path)
     weights = stored_weights(model) if model.quantization else StoredWeights()
     dtype = model.dtype
     tensors |= {name: WeightTensor.of(weight, dtype) for name, weight in weights.items()}

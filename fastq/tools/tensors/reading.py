@@ -12,9 +12,10 @@ from fastq.results import QuantizedArray
 from fastq.system.dtypes import safetensors_dtype
 from fastq.tools.checkpoints.config_json import CONFIG, quantization_in
 from fastq.tools.checkpoints.experts import is_stack
-from fastq.tools.checkpoints.folder import INDEX, SINGLE, ModelFolder, folder_within
+from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.json_files import read_json
 from fastq.tools.checkpoints.quant_methods import StoredWeights, stored_weights
+from fastq.tools.checkpoints.weight_files import INDEX, SINGLE, folder_within
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.numpy_files import name_of
@@ -53,7 +54,7 @@ def tensors_of(
         return tensors
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
-        model = ModelFolder(path)
+        model = ModelFolder.open(path)
         for line in model.notes:
             say(line)
         return _by_name([(path.name, _model_tensors(model))])
@@ -117,7 +118,7 @@ def _tensors_of_file(file: Path, path: Path, as_stored: bool) -> list[Tensor]:
             return list(gguf_tensors(open_gguf(file)))
         source = open_source(file)
         if not as_stored and is_shard(source):
-            return list(_model_tensors(ModelFolder(file.parent), file.name))
+            return list(_model_tensors(ModelFolder.open(file.parent), file.name))
         return list(tensors_in(source))
 
 
@@ -131,7 +132,7 @@ def is_shard(source: TensorSource) -> bool:
 def way_back(folder: Path) -> str:
     """Return how to restore the floats of a quantized model directory, or why fastq can't."""
     try:
-        stored_weights(ModelFolder(folder))
+        stored_weights(ModelFolder.open(folder))
     except ValueError as error:
         return str(error)
     return OF_MODEL.format(folder)

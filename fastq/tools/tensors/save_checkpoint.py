@@ -14,11 +14,11 @@ from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, safetensors_dtype
 from fastq.tools.checkpoints.config_json import CONFIG, HALVES, KEY, OLD_KEY, dtype_of
 from fastq.tools.checkpoints.converting import check_names
-from fastq.tools.checkpoints.folder import INDEX, SINGLE
 from fastq.tools.checkpoints.json_files import write_json
 from fastq.tools.checkpoints.quantization_config import LINEAR, quantized_entry
 from fastq.tools.checkpoints.skipped_modules import ignored
 from fastq.tools.checkpoints.stored_weights import ORDER, SUFFIXES
+from fastq.tools.checkpoints.weight_files import INDEX, SINGLE
 from fastq.tools.files.safetensors_files import OF_NUMPY, Header, SafetensorsWriter
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.layouts.compressed_tensors import as_signed, scheme_of, tensors_of

@@ -94,7 +94,7 @@ def target_of(module, targets):
 
 
 def test_readers_find_the_scheme_that_was_given_first(tmp_path):
-    model = ModelFolder(write_model(tmp_path / "model", tensors()))
+    model = ModelFolder.open(write_model(tmp_path / "model", tensors()))
     patterns = (("re:.*self_attn.k", W8A8), ("re:.*self_attn", as_scheme("FP8_DYNAMIC")), ("re:.*down_", W8A8))
     conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns, unequal=True))
     entry = conversion.config()["quantization_config"]
@@ -206,7 +206,7 @@ def test_tensors_that_numpy_lacks_are_named(tmp_path):
 
 
 def test_fused_layers_share_a_global_scale(model):
-    conversion = Quantization(ModelFolder(model), Rules(as_scheme("NVFP4A16")))
+    conversion = Quantization(ModelFolder.open(model), Rules(as_scheme("NVFP4A16")))
     assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
     largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
     (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
@@ -219,7 +219,7 @@ def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
     arrays = {name: array.copy() for name, array in load_file(path).items()}
     arrays[f"{LAYER}.mlp.experts.gate_up_proj"][1, -1, 3] = np.nan
     save_file(arrays, path)
-    conversion, loaded = Quantization(ModelFolder(own), Rules(as_scheme("NVFP4A16"))), []
+    conversion, loaded = Quantization(ModelFolder.open(own), Rules(as_scheme("NVFP4A16"))), []
     load = ModelFolder.load
     monkeypatch.setattr(ModelFolder, "load", lambda self, name: loaded.append(name) or load(self, name))
     for key in conversion.fused:

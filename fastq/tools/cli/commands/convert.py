@@ -15,12 +15,13 @@ from fastq.tools.checkpoints.config_json import CONFIG, DTYPES
 from fastq.tools.checkpoints.conversion import Conversion
 from fastq.tools.checkpoints.converting import convert
 from fastq.tools.checkpoints.dequantization import Dequantization
-from fastq.tools.checkpoints.folder import INDEX, ModelFolder
+from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.journal import JOURNAL, UnfitOut
 from fastq.tools.checkpoints.plan_notes import code_of_its_own, left_as_floats
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.readers import loading
 from fastq.tools.checkpoints.rules import Rules
+from fastq.tools.checkpoints.weight_files import INDEX
 from fastq.tools.cli.errors import failures, in_one_line, refused
 from fastq.tools.cli.input_paths import FOLDER, Source
 from fastq.tools.cli.notes import note
@@ -152,7 +153,7 @@ def convert_command(
     with failures(source, out):
         if shown.report is not None:
             _check_report(shown.report, source, out)
-        opened = ModelFolder(source)
+        opened = ModelFolder.open(source)
         for line in opened.notes:
             note(f"{source}: {line}")
         conversion: Conversion

@@ -78,13 +78,13 @@ def is_stack(name: str, shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and math.prod(shape) > 0 and name.removesuffix(WEIGHT).rpartition(".")[2] in STACKED
 
 
-def to_metadata(stacks: Iterable[Stack]) -> dict[str, str]:
+def metadata_of_stacks(stacks: Iterable[Stack]) -> dict[str, str]:
     """Return the metadata that name the tensors of experts of a shard; nothing if it had none."""
     shapes = {stack.name: stack.shape for stack in stacks}
     return {SPLIT: json.dumps(shapes)} if shapes else {}
 
 
-def from_metadata(metadata: Mapping[str, str]) -> list[Stack]:
+def stacks_in_metadata(metadata: Mapping[str, str]) -> list[Stack]:
     """Return the tensors of experts that metadata name; none if they can't be read, as another program may write."""
     try:
         shapes = json.loads(metadata.get(SPLIT, "{}"), object_pairs_hook=without_duplicates)

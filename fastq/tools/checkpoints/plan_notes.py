@@ -24,7 +24,7 @@ def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
     These are embeddings and heads, experts, and tensors of other shapes or names if they are a large part of the model.
     """
     found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
-    for name, why in plan.left.items():
+    for name, why in plan.copied.items():
         module = name.removesuffix(".weight")
         spec = source.tensors[name]
         group = rules.scheme_of(module).weights.group_size
@@ -46,7 +46,7 @@ def _other_floats(plan: Plan, source: ModelFolder) -> Iterator[str]:
     """Yield lines on experts that stay as they are, and on other tensors of two or more axes."""
     told: dict[str, list[str]] = {"experts": [], "other tensors of two or more axes": []}
     experts, others = told.values()
-    for name, why in plan.left.items():
+    for name, why in plan.copied.items():
         spec = source.tensors[name]
         if spec.dtype in HALVES and len(spec.shape) > 1 and why not in (HEAD, EMBEDDING, ROUTER, NORM, IGNORED):
             (experts if is_stack(name, spec.shape) or ".experts." in f".{name}" else others).append(name)
@@ -54,7 +54,7 @@ def _other_floats(plan: Plan, source: ModelFolder) -> Iterator[str]:
     for what, names in told.items():
         nbytes = sum(source.tensors[name].nbytes for name in names)
         if names and (names is experts or nbytes > NOTABLE * total):
-            reasons = ", ".join(dict.fromkeys(_reason_text(plan.left[name]) for name in names))
+            reasons = ", ".join(dict.fromkeys(_reason_text(plan.copied[name]) for name in names))
             yield f"left as floats: {what}, {nbytes:,} bytes ({reasons}): {some_of(names)}"
 
 

@@ -18,7 +18,12 @@ from fastq.tools.checkpoints.gptq_awq_weights import packed_weight
 from fastq.tools.checkpoints.quantization_config import METHOD, StoredSchemes, check_undone
 from fastq.tools.checkpoints.stored_weights import ORDER, RECIPROCAL, SUFFIXES, StoredWeight
 from fastq.tools.files.naming_errors import naming
-from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, parts_of_weights, quantized_elsewhere, told_of
+from fastq.tools.files.quantized_elsewhere import (
+    QuantizedElsewhere,
+    parts_of_weights,
+    quantized_elsewhere,
+    weights_text,
+)
 from fastq.tools.files.tensor_specs import TensorSpec
 
 Entry = Mapping[str, Any]  # the quantization_config
@@ -92,7 +97,9 @@ def check_floats(source: ModelFolder) -> None:
     advice = "the config.json of its makers has one"
     if entry is not None:
         advice = f'"{KEY}": {json.dumps(entry)} in it would, as the names of its scales say'
-    raise ValueError(f"it has {told_of(elsewhere)}, and its config.json has no {KEY} that describes them; {advice}")
+    raise ValueError(
+        f"it has {weights_text(elsewhere)}, and its config.json has no {KEY} that describes them; {advice}"
+    )
 
 
 def _describes(entry: Entry, source: ModelFolder, elsewhere: list[QuantizedElsewhere]) -> bool:

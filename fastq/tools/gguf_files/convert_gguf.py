@@ -217,9 +217,16 @@ def _convert(
     header = GgufHeader((*kept, *added), tensors, source.alignment)
     tasks = []
     for spec, target in targets.items():
-        about = spec.name, spec.shape, spec.nbytes, target.kind.name if target.is_written else "left out"
-        pieces = _pieces(source, spec, target) if target.is_written else iter(())
-        tasks.append([Task(*about, pieces, source=spec.kind.name, weighted=target.weights is not None)])
+        task = Task(
+            name=spec.name,
+            shape=spec.shape,
+            before=spec.nbytes,
+            source=spec.kind.name,
+            target=target.kind.name if target.is_written else "left out",
+            pieces=_pieces(source, spec, target) if target.is_written else iter(()),
+            weighted=target.weights is not None,
+        )
+        tasks.append([task])
     with replacing(out) as file:
         return run(tasks, GgufWriter(file, header), progress)
 

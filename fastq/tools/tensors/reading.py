@@ -19,10 +19,10 @@ from fastq.tools.checkpoints.weight_files import INDEX, SINGLE, folder_within
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.numpy_files import name_of
-from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, quantized_elsewhere, told_of
-from fastq.tools.files.records import KEY, Record, Scheme, are_of_array, decoded, from_metadata, stored_specs
+from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, quantized_elsewhere, weights_text
+from fastq.tools.files.records import KEY, Record, Scheme, decode, from_metadata, is_saved_array, stored_specs
 from fastq.tools.files.tensor_specs import TensorSpec
-from fastq.tools.files.texts import listed
+from fastq.tools.files.texts import alternatives
 from fastq.tools.gguf_files.gguf_file import open_gguf
 from fastq.tools.tensors.gguf_tensor import gguf_tensors
 from fastq.tools.tensors.netcdf_zarr import (
@@ -65,7 +65,7 @@ def tensors_of(
         if others:
             say(f"not read in {path.name}: {', '.join(others)}; give a .gguf file itself")
     if not files:
-        raise ValueError(f"there is no {listed(SOURCES)} file in it{folder_within(path, SOURCES)}")
+        raise ValueError(f"there is no {alternatives(SOURCES)} file in it{folder_within(path, SOURCES)}")
     return _by_name((file.name, _tensors_of_file(file, path, as_stored)) for file in files)
 
 
@@ -93,7 +93,7 @@ def codes_read_as_stored(path: Path, tensors: Iterable[Tensor]) -> str:
     """Return a line on the weights among some tensors that are codes without a description; empty without them."""
     elsewhere = elsewhere_in(tensors)
     name = path.name or path.resolve().name
-    return f"{name} has {told_of(elsewhere)}; their codes are not multiplied by their scales" if elsewhere else ""
+    return f"{name} has {weights_text(elsewhere)}; their codes are not multiplied by their scales" if elsewhere else ""
 
 
 def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor]:
@@ -157,7 +157,7 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 
 def tensors_in(source: TensorSource) -> Iterator[Tensor]:
     """Yield the tensors of a file: quantized ones by its records, which must be right, then the others."""
-    if are_of_array(source.metadata):
+    if is_saved_array(source.metadata):
         yield _saved_array(source.path, sum(spec.nbytes for spec in source.tensors.values()))
         return
     records = from_metadata(source.metadata) if KEY in source.metadata else {}
@@ -175,7 +175,7 @@ def tensors_in(source: TensorSource) -> Iterator[Tensor]:
             nbytes=sum(spec.nbytes for spec in specs),
             original=record.original_dtype,
             is_quantized=True,
-            read=partial(decoded, name, record, source.load),
+            read=partial(decode, name, record, source.load),
         )
     for name, spec in source.tensors.items():
         if name not in stored:

@@ -16,7 +16,7 @@ from fastq.tools.checkpoints.config_json import CONFIG, HALVES, KEY, OLD_KEY, dt
 from fastq.tools.checkpoints.converting import check_names
 from fastq.tools.checkpoints.json_files import write_json
 from fastq.tools.checkpoints.quantization_config import LINEAR, quantized_entry
-from fastq.tools.checkpoints.skipped_modules import ignored
+from fastq.tools.checkpoints.skipped_modules import ignore_list
 from fastq.tools.checkpoints.stored_weights import ORDER, SUFFIXES
 from fastq.tools.checkpoints.weight_files import INDEX, SINGLE
 from fastq.tools.files.safetensors_files import OF_NUMPY, Header, SafetensorsWriter
@@ -99,7 +99,7 @@ def save_checkpoint(
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
     told = settings.get(KEY) or settings.get(OLD_KEY)
     caches = told.get("kv_cache_scheme") if isinstance(told, dict) else None  # their scales are other tensors
-    entry = {KEY: quantized_entry(_grouped(used), ignored(plain, list(used)), caches)} if used else {}
+    entry = {KEY: quantized_entry(_grouped(used), ignore_list(plain, list(used)), caches)} if used else {}
     settings = {key: value for key, value in settings.items() if key not in (KEY, OLD_KEY)}
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
     if len(shards) > 1:

@@ -333,7 +333,8 @@ def test_experts_that_are_not_loaded(name):
 
 
 def matrix_of(module, name):
-    return Matrix(module, f"{module}.weight", (128, 128), as_scheme(name), kind_of(module))
+    scheme, kind = as_scheme(name), kind_of(module)
+    return Matrix(module=module, tensor=f"{module}.weight", shape=(128, 128), scheme=scheme, kind=kind)
 
 
 def source_of(config):

@@ -365,7 +365,7 @@ def test_ignore_and_scheme_for(model):
 def test_experts_that_are_stored_transposed_are_left_alone(own):
     (own / "config.json").write_text(json.dumps(CONFIG | {"model_type": "gpt_oss"}))
     plan = Quantization(ModelFolder.open(own), Rules(as_scheme("W8A8"))).plan
-    assert plan.left[f"{LAYER}.mlp.experts.gate_up_proj"] == "experts as (inputs, outputs)"
+    assert plan.copied[f"{LAYER}.mlp.experts.gate_up_proj"] == "experts as (inputs, outputs)"
     assert f"{LAYER}.mlp.experts" in plan.ignored(ModelFolder.open(own).tensors)
 
 

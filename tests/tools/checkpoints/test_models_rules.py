@@ -150,7 +150,7 @@ def test_stacks_of_experts(config, gate_up, down, reason):
     specs = specs_of(shapes)
     plan = make_plan(specs, config, Rules(W8A8))
     for name, axis in (("gate_up_proj", 2), ("down_proj", 1)):
-        assert plan.left.get(f"mlp.experts.{name}") == (reason and reason.format(axis))
+        assert plan.copied.get(f"mlp.experts.{name}") == (reason and reason.format(axis))
     assert ("mlp.experts" in plan.ignored(specs)) == (reason is not None)
 
 
@@ -257,7 +257,7 @@ KINDS = [  # name, rows, what config.json says besides, why it stays, if it does
 def test_kinds_by_sizes(module, rows, more, reason):
     specs = specs_of({"layers.0.q.weight": (HIDDEN, HIDDEN), f"{module}.weight": (rows, HIDDEN)})
     plan = make_plan(specs, WORDS | more, Rules(W8A8))
-    assert plan.left.get(f"{module}.weight") == reason
+    assert plan.copied.get(f"{module}.weight") == reason
     if reason == "embedding":
         assert module in plan.ignored(specs)
         (made,) = make_plan(specs, WORDS | more, Rules(W8A8, include=(module,))).quantized[f"{module}.weight"]

@@ -169,10 +169,26 @@ def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: in
         kind, measured, sums = measure(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(0, 1)
-    kept = sums if counts else None
-    row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, kept, size=math.prod(x.shape))
-    about = x.name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes
-    return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
+    row = Converted(
+        name=x.name,
+        shape=x.shape,
+        before=x.nbytes,
+        after=y.nbytes,
+        source=x.scheme,
+        target=y.scheme,
+        errors=sums if counts else None,
+        size=math.prod(x.shape),
+    )
+    entry: Entry = {
+        "name": x.name,
+        "shape": x.shape,
+        "a": x.scheme,
+        "b": y.scheme,
+        "bytes_a": x.nbytes,
+        "bytes_b": y.nbytes,
+        **measured.to_dict(),
+    }
+    return entry, row
 
 
 def _at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:

@@ -36,7 +36,8 @@ EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these sh
 EXPERTS = re.compile(r"(.*\.)?experts")  # modules whose tensors readers find as matrices of each expert, too
 
 SPLIT = "fastq.split_experts"  # key of the metadata of a .safetensors file: a JSON object of shapes by names
-NONSENSE = ValueError, TypeError, OverflowError, RecursionError
+# errors of metadata that another program wrote under that key
+NONSENSE = ValueError, TypeError, OverflowError, RecursionError, AttributeError
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Stack:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the matrices of each expert, one below the other."""
+        """The names of the matrices of an expert, one below the other in the tensor."""
         return STACKED[self.name.removesuffix(WEIGHT).rpartition(".")[2]]
 
     @property
@@ -89,7 +90,7 @@ def stacks_in_metadata(metadata: Mapping[str, str]) -> list[Stack]:
     try:
         shapes = json.loads(metadata.get(SPLIT, "{}"), object_pairs_hook=without_duplicates)
         pairs = [(str(name), tuple(map(int, shape))) for name, shape in shapes.items()]
-    except (*NONSENSE, AttributeError):
+    except NONSENSE:
         return []
-    found = [Stack(name, (shape[0], shape[1], shape[2])) for name, shape in pairs if is_stack(name, shape)]
-    return [stack for stack in found if stack.is_even]
+    stacks = [Stack(name, (shape[0], shape[1], shape[2])) for name, shape in pairs if is_stack(name, shape)]
+    return [stack for stack in stacks if stack.is_even]

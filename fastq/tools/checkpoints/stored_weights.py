@@ -119,7 +119,7 @@ class CompressedWeight(StoredWeight):
         return form_of(self.scheme, self.matrix, "F32")
 
     def part(self, suffix: str) -> Array:
-        """Return a stored tensor in the expected dtype and shape."""
+        """Return a stored tensor, by the end of its name, in the expected dtype and shape."""
         spec = self.specs[suffix]
         array = self.source.load(self.roles[suffix].name)
         if suffix == ZERO_POINT:
@@ -144,9 +144,9 @@ class CompressedWeight(StoredWeight):
             raise ValueError(f"its global scale is {factor}, which must be positive")
         codes, scale, zero_point = form.read(load)
         if form.has_global_scale and self.roles["weight_global_scale"].name.endswith(RECIPROCAL):
-            stored = self.source.load(self.roles["weight_global_scale"].name)
-            # as modelopt does, not rounded twice
-            scale = scale.astype(np.float32) * stored.reshape(())
+            times = self.source.load(self.roles["weight_global_scale"].name)
+            # a product, as in modelopt: a division by the reciprocal would round twice
+            scale = scale.astype(np.float32) * times.reshape(())
             factor = 1.0
         q = array_of(codes, scale, zero_point, form, self.scheme.weights, factor)
         if self.order is None:

@@ -173,7 +173,7 @@ class PackedWeight(StoredWeight):
             chunk["g_idx"] = tensors["g_idx"].astype(np.int32)
         layout = LAYOUTS[self.layout]
         reading = Reading(
-            row=layout,
+            layout=layout,
             tensors=chunk,
             qtype=as_qtype(f"uint{self.bits}"),
             shape=None,

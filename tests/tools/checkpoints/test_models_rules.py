@@ -210,7 +210,7 @@ def test_fused_layers_share_a_global_scale(model):
     assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
     largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
     (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
-    assert conversion._shared(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
+    assert conversion._global_scale(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
 
 
 def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
@@ -223,7 +223,7 @@ def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
     load = ModelFolder.load
     monkeypatch.setattr(ModelFolder, "load", lambda self, name: loaded.append(name) or load(self, name))
     for key in conversion.fused:
-        conversion._shared(key)
+        conversion._global_scale(key)
     assert len(loaded) == len(set(loaded)) == 5
     line = refused("convert", own, own.parent / "out", "--scheme", "NVFP4A16")
     assert f"{LAYER}.mlp.experts.1.up_proj can't be quantized: " in line

@@ -402,7 +402,7 @@ def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, sche
     assert count == 6 - blocks
     for name, x in tensors.items():
         if x.dtype in (np.float32, np.float64, np.float16, BF16) and x.size and (x.shape or not blocks):
-            q = expected_of(x, scheme.fitted(x.ndim))
+            q = expected_of(x, scheme.for_dimensions(x.ndim))
             scale = q.scale if q.dtype.block_size else q.scale.astype(x.dtype)
             assert stored.raw(f"{name}_scale").tobytes() == scale.tobytes()
             assert q.dtype.packed or stored.load(name).tobytes() == q.codes.tobytes()
@@ -782,12 +782,12 @@ def test_npy_holds_no_bfloat16(tmp_path):
     ],
 )
 def test_scheme_fitted_to_a_tensor(scheme, ndim, fitted):
-    assert scheme.fitted(ndim) == fitted
+    assert scheme.for_dimensions(ndim) == fitted
 
 
 def test_scheme_that_does_not_fit():
     with pytest.raises(ValueError, match="axis 1 is out of bounds for 1 dimensions"):
-        Scheme("int8", axis=1, block_size=4).fitted(1)
+        Scheme("int8", axis=1, block_size=4).for_dimensions(1)
 
 
 def test_sizes():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.system.dtypes import Array
 from fastq.tools.files.pipeline import Progress
-from fastq.tools.tensors.extent import NOTHING, Extent, extent_of
+from fastq.tools.tensors.extent import Extent, extent_of
 from fastq.tools.tensors.netcdf_zarr import ROUNDED, StoredVariable, described, is_packed
 from fastq.tools.tensors.tensor import Tensor
 
@@ -72,7 +72,7 @@ class VariableTensor(Tensor):
 
     def extent(self, progress: Progress) -> Extent:
         """Return the statistics of the values without outlier channels, computed part by part."""
-        statistics = NOTHING
+        statistics = Extent()
         with self.opened() as read:
             for part in self.parts():
                 values = read(part)

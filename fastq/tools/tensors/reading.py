@@ -27,7 +27,7 @@ from fastq.tools.gguf_files.gguf_file import open_gguf
 from fastq.tools.tensors.gguf_tensor import gguf_tensors
 from fastq.tools.tensors.netcdf_zarr import (
     is_store,
-    unreadable,
+    unreadable_variables,
     variables_of,
 )
 from fastq.tools.tensors.tensor import PlainTensor, QuantizedTensor, Tensor, WeightTensor, expert_matrices
@@ -49,7 +49,7 @@ def tensors_of(
     """
     if is_store(path):
         tensors = _by_name([(path.name, map(VariableTensor.of, variables_of(path)))])
-        for name in unreadable(path):
+        for name in unreadable_variables(path):
             say(f"{name}: not read, since netCDF4 lacks its type")
         return tensors
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastq.system.dtypes import Array
 from fastq.tools.files.pipeline import Progress
 from fastq.tools.tensors.extent import Extent, extent_of
-from fastq.tools.tensors.netcdf_zarr import ROUNDED, StoredVariable, described, is_packed
+from fastq.tools.tensors.netcdf_zarr import ROUNDED, StoredVariable, is_packed, packing_of
 from fastq.tools.tensors.tensor import Tensor
 
 
@@ -28,7 +28,7 @@ class VariableTensor(Tensor):
         """Return a variable as a tensor."""
         variable = stored.variable
         dtype = np.dtype(variable.encoding.get("dtype") or variable.dtype)
-        packing = described(variable)
+        packing = packing_of(variable)
         scheme = f"{dtype}{', packed' * is_packed(variable)}{', rounded' * any(key in packing for key in ROUNDED)}"
         return cls(
             name=stored.name,
@@ -83,7 +83,7 @@ class VariableTensor(Tensor):
     @property
     def packing(self) -> Mapping[str, Any]:
         """The attributes of its packing or its rounding."""
-        return described(self.variable.variable)
+        return packing_of(self.variable.variable)
 
     @property
     def dims(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import pytest
 from torch_tensors import as_tensor
 
 import fastq
-from fastq.tools.files.records import Record, encoded
+from fastq.tools.files.records import Record, encode
 
 WEIGHTS = {
     "float8_e4m3fn": ("float-quantized", {"num_bits": 8, "strategy": "channel"}),
@@ -30,7 +30,7 @@ def test_stored_tensors_are_read(dtype):
     axis, block_size = (-1, options["group_size"]) if "group_size" in options else (0, 0)
     q = fastq.quantize(x, dtype, axis=axis, block_size=block_size)
     tensor_scale = None if q.tensor_scale is None else float(q.tensor_scale)
-    arrays = encoded("weight", q, Record(dtype, axis, block_size, True, "onnx", "F32", x.shape, tensor_scale))
+    arrays = encode("weight", q, Record(dtype, axis, block_size, True, "onnx", "F32", x.shape, tensor_scale))
     scheme = QuantizationScheme(targets=["Linear"], weights=weights)
     read = BaseCompressor.get_value_from_registry(name).decompress(
         {key: as_tensor(array) for key, array in arrays.items()}, scheme

@@ -29,7 +29,7 @@ def test_the_files_of_a_folder(tmp_path, case):
     config = transformers.LlamaConfig(**TINY, tie_word_embeddings=True).to_dict()
     files = {name: content for name, content in READ[case][0].items() if not name.startswith("adapter")}
     path = folder(tmp_path / "model", files, config)
-    found = ModelFolder(path)
+    found = ModelFolder.open(path)
     if case in OF_FASTQ:
         with pytest.raises((OSError, KeyError), match=r"no file named model\.safetensors|metadata"):
             transformers.LlamaForCausalLM.from_pretrained(path)
@@ -86,7 +86,7 @@ def converted(path, out):
 def saved(model, tmp_path):
     """Write a model; return its tensors in float32."""
     model.to(torch.bfloat16).save_pretrained(tmp_path / "plain")
-    source = ModelFolder(tmp_path / "plain")
+    source = ModelFolder.open(tmp_path / "plain")
     return {name: source.load(name) for name in source.tensors}, source.config
 
 
@@ -165,7 +165,7 @@ def test_what_compressed_tensors_decompresses(tmp_path, name, change):
     save_file(tensors, tmp_path / "q" / "model.safetensors", {"format": "pt"})
     state = {key.removeprefix("l.proj."): tensor for key, tensor in tensors.items()}
     theirs = BaseCompressor.get_value_from_registry(scheme.format).decompress(state, scheme)["weight"]
-    (weight,) = stored_weights(ModelFolder(tmp_path / "q")).values()
+    (weight,) = stored_weights(ModelFolder.open(tmp_path / "q")).values()
     assert torch.equal(torch.from_numpy(weight.all_values()).to(theirs.dtype), theirs)
 
 

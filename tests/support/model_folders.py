@@ -100,4 +100,4 @@ def write_single(folder, arrays, config=CONFIG):
 
 def values_of(folder):
     """Return the values of each quantized weight of a model directory."""
-    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder(folder)).values()}
+    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder.open(folder)).values()}

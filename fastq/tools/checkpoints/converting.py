@@ -12,12 +12,12 @@ from fastq.system.atomic import replacing
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.conversion import Conversion, Notice
 from fastq.tools.checkpoints.copied_files import companions
-from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.journal import JOURNAL, has_digests, prepare_folder
+from fastq.tools.checkpoints.folder import ModelFolder, Shard
+from fastq.tools.checkpoints.journal import JOURNAL, FinishedShard, has_digests, prepare_folder
 from fastq.tools.checkpoints.json_files import write_json
 from fastq.tools.checkpoints.shard_writer import GrowingShard
 from fastq.tools.files.pipeline import Converted, Progress, Task, header_of, run
-from fastq.tools.files.safetensors_files import Header, SafetensorsSource
+from fastq.tools.files.safetensors_files import Header
 
 
 def convert(
@@ -40,27 +40,28 @@ def convert(
         notice(f"{source.path}: {line}")
     rows: list[Converted] = []
     for name, shard in source.shards.items():
-        kept = journal.shards.get(name)
-        if kept is not None and has_digests(out / name, kept["digests"]):
-            rows += kept["rows"]
+        finished = journal.shards.get(name)
+        if finished is not None and has_digests(out / name, finished.digests):
+            rows += finished.rows
             progress(sum(spec.nbytes for spec in shard.tensors.values()), len(shard.tensors))
             continue
         with replacing(out / name) as file, GrowingShard(file, headers[name]) as growing:
-            done = run(_read_ahead(shard, conversion.tasks(name)), growing, progress, in_parallel=True)
+            rows_of_shard = run(_read_ahead(shard, conversion.tasks(name)), growing, progress, in_parallel=True)
             digests = growing.digests()
-        journal.shards[name] = {"digests": digests, "rows": done}
+        journal.shards[name] = FinishedShard(digests=digests, rows=rows_of_shard)
         journal.save(out)
-        rows += done
+        rows += rows_of_shard
     _finish(source, out, headers, copies, config)
     return rows
 
 
-def _read_ahead(shard: SafetensorsSource, tasks: Iterable[list[Task]]) -> Iterator[list[Task]]:
+def _read_ahead(shard: Shard, tasks: Iterable[list[Task]]) -> Iterator[list[Task]]:
     """Yield the tasks of each tensor of a shard while the system reads the next one."""
-    for following, each in zip([*list(shard.tensors)[1:], ""], tasks, strict=False):  # a shard may be empty
-        if following:
-            shard.read_ahead(following)
-        yield each
+    next_names = [*list(shard.tensors)[1:], ""]
+    for next_name, tasks_of_tensor in zip(next_names, tasks, strict=False):  # a shard may be empty
+        if next_name:
+            shard.read_ahead(next_name)
+        yield tasks_of_tensor
 
 
 def check_names(names: Iterable[str]) -> None:

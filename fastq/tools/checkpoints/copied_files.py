@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.config_json import CONFIG, SIDE_FILES
-from fastq.tools.checkpoints.folder import ADAPTER, ModelFolder
+from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.json_files import parsed_json
+from fastq.tools.checkpoints.weight_files import ADAPTER
 
 # ends of names of files of weights: of fastq, PyTorch, GGUF, ONNX and its data, TensorFlow, Flax, Rust, Core ML,
 # Paddle, NeMo, MLX, TensorRT, LiteRT, ExecuTorch, MNN, RKNN, OpenVINO, and of unfinished downloads
@@ -31,8 +32,8 @@ def modules_of(path: Path) -> list[str]:
     """Return the folders with files that the modules.json of a model names; empty if it can't be read."""
     try:
         entries = parsed_json(path / MODULES)
-        named = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
-        return [each for each in named if isinstance(each, str) and each]
+        folders = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
+        return [folder for folder in folders if isinstance(folder, str) and folder]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -63,49 +64,53 @@ def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
     Raise ValueError if a file is a link to nothing, as in a cache of the hub that lacks a blob.
     """
     path = model.path
-    copied = [*other_files(path)]
-    read = {CONFIG, *SIDE_FILES, *model.shards}
-    named = modules_of(path)
-    files = [file.relative_to(path) for file in copied]
-    seen = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
-    behind = []
-    for file in seen:
-        is_other = file.name not in read and not file.name.endswith((".index.json", *UNFINISHED))
-        if is_other and file not in copied and not file.is_dir() and _stays(file):
-            behind.append(file.name)
-    for folder in filter(Path.is_dir, seen):
+    visible = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
+    files_of_model = [*other_files(path)]
+    copied = [file.relative_to(path) for file in files_of_model]
+    not_copied = []
+    written_anew = {CONFIG, *SIDE_FILES, *model.shards}
+    for file in visible:
+        is_other = file.name not in written_anew and not file.name.endswith((".index.json", *UNFINISHED))
+        if is_other and file not in files_of_model and not file.is_dir() and _stays(file):
+            not_copied.append(file.name)
+    modules = modules_of(path)
+    for folder in filter(Path.is_dir, visible):
         if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):
             continue
-        needed = any(Path(name).parts[:1] == (folder.name,) for name in named)
-        found = _found(folder, math.inf if needed else -1 if folder.name in OTHER_FORMS else LARGEST)
-        if found is None:
-            behind.append(f"{folder.name}/")
+        is_needed = any(Path(name).parts[:1] == (folder.name,) for name in modules)
+        most_bytes = math.inf if is_needed else -1 if folder.name in OTHER_FORMS else LARGEST
+        files = _files_within(folder, most_bytes)
+        if files is None:
+            not_copied.append(f"{folder.name}/")
             continue
-        files += [each.relative_to(path) for each in found if not each.is_dir()]
-        behind += [f"{each.relative_to(path).as_posix()}/ (a link)" for each in found if each.is_dir()]
-    lines = [f"not copied: {', '.join(behind)}"] if behind else []
-    for name in named:
+        copied += [file.relative_to(path) for file in files if not file.is_dir()]
+        not_copied += [f"{link.relative_to(path).as_posix()}/ (a link)" for link in files if link.is_dir()]
+    lines = [f"not copied: {', '.join(not_copied)}"] if not_copied else []
+    for name in modules:
         if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
-            why = "which is not a folder in it: sentence-transformers does not load it"
-            lines.append(f"{MODULES} names {shown(name)}, {why}")
-    return files, lines
+            fault = "which is not a folder in it: sentence-transformers does not load it"
+            lines.append(f"{MODULES} names {shown(name)}, {fault}")
+    return copied, lines
 
 
-def _found(folder: Path, most: float) -> list[Path] | None:
-    """Return the files of a folder, and links to folders, which are not followed; None for more bytes than `most`."""
+def _files_within(folder: Path, most_bytes: float) -> list[Path] | None:
+    """Return the files of a folder, and links to folders, which are not followed.
+
+    None if they have more than `most_bytes`, or, with such a limit, weights.
+    """
     if folder.is_symlink():
         return [folder]
-    found = []
+    files = []
     total = 0.0
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name[0] != ".")
-        found += [link for name in folders if (link := Path(place, name)).is_symlink()]
+        files += [link for name in folders if (link := Path(place, name)).is_symlink()]
         for file in (Path(place, name) for name in sorted(names) if name[0] != "."):
-            if WEIGHTS.fullmatch(file.name) and most < math.inf:
+            if WEIGHTS.fullmatch(file.name) and most_bytes < math.inf:
                 return None
             total += _size(file)
-            if total > most:
+            if total > most_bytes:
                 return None
             if file.is_file():
-                found.append(file)
-    return found
+                files.append(file)
+    return files

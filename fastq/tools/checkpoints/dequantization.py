@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.checkpoints.config_json import HALVES
-from fastq.tools.checkpoints.experts import SPLIT, Stack, from_metadata
-from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.experts import SPLIT, Stack, stacks_in_metadata
+from fastq.tools.checkpoints.folder import ModelFolder, Shard
 from fastq.tools.checkpoints.quant_methods import stored_weights
 from fastq.tools.checkpoints.quantization_config import plain_config
 from fastq.tools.checkpoints.stored_weights import StoredWeight
-from fastq.tools.files.pipeline import Piece, Task, copied
-from fastq.tools.files.safetensors_files import SafetensorsSource
+from fastq.tools.files.pipeline import Piece, Task, copy_task
 from fastq.tools.files.tensor_specs import TensorSpec, bytes_of, spec_of
 
-# tensors stored for activations, keys and values: next to a layer, or to its attention
-OF_ACTIVATIONS = re.compile(  # next to the weight of a layer, or after the name of a tensor of experts
+# ends of names of tensors for activations: next to the weight of a layer, or after the name of a tensor of experts
+OF_ACTIVATIONS = re.compile(
     "(input|output)_(scale|zero_point|global_scale)|(activation|act|input|k|v)_scale|input_scale_ub|qscale_act"
 )
-OF_ATTENTION = re.compile("([qkv]|kv|kv_cache)_(scale|zero_point|global_scale)")  # next to the layers of q, k and v
+# ends of names of tensors for keys and values: next to the layers of q, k and v
+OF_ATTENTION = re.compile("([qkv]|kv|kv_cache)_(scale|zero_point|global_scale)")
 
 
 class Dequantization:
@@ -53,63 +53,98 @@ class Dequantization:
             if weight in self.weights
         )
 
-    def _stacks(self, shard: SafetensorsSource) -> dict[str, Stack]:
+    def _stacks(self, shard: Shard) -> dict[str, Stack]:
         """Return the tensors of experts that were split in a shard, by the codes of their matrices."""
-        found: dict[str, Stack] = {}
-        for stack in from_metadata(shard.metadata):
+        stack_of: dict[str, Stack] = {}
+        for stack in stacks_in_metadata(shard.metadata):
             if stack.shape[0] * len(stack.parts) > len(self.weights):  # metadata can say anything
                 continue
-            weights = [self.weights.get(module) for module, *_ in stack.modules()]
+            modules = [module for module, *_ in stack.modules()]
+            weights = [self.weights[module] for module in modules if module in self.weights]
             shape = stack.rows, stack.shape[2]
-            if all(each and each.codes.name in shard.tensors and each.shape == shape for each in weights):
-                found |= {each.codes.name: stack for each in weights if each}
-        return found
+            fitting = [each for each in weights if each.codes.name in shard.tensors and each.shape == shape]
+            if len(fitting) == len(modules):
+                stack_of |= {weight.codes.name: stack for weight in fitting}
+        return stack_of
 
     def metadata(self, shard: str) -> dict[str, str]:
         """Return the metadata of a shard of the result."""
-        return {key: each for key, each in self.source.shards[shard].metadata.items() if key != SPLIT}
+        return {key: value for key, value in self.source.shards[shard].metadata.items() if key != SPLIT}
 
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
         return plain_config(self.source.config, HALVES[self.dtype])
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
-        """Yield the task for each tensor of a shard: weights replace their codes, and are read with them."""
+        """Yield the tasks for each tensor of a shard: weights replace their codes, and are read with them."""
         begun = set()
         for spec in self.source.shards[shard].tensors.values():
-            about = (spec.name, spec.shape, spec.nbytes)
             weight = self.weights.by_codes.get(spec.name)
             stack = self.stacks[shard].get(spec.name)
             if stack is not None:
-                yield [self._stacked(stack)] if stack not in begun else []
+                yield [self._stack_task(stack)] if stack not in begun else []
                 begun.add(stack)
             elif weight is not None:
-                work = [partial(self._values, weight, start, stop) for start, stop in weight.chunks()]
-                made = spec_of(weight.name, self.dtype, weight.shape)
-                yield [Task(weight.name, weight.shape, weight.nbytes, weight.label, work, [made])]
+                yield [self._weight_task(weight)]
             elif spec.name in self.dropped:
-                yield [Task(*about, "dropped: for activations", [partial(Piece, {}, spec.nbytes)])]
+                yield [self._drop_task(spec)]
             elif spec.name in self.weights.parts:
                 yield []
-            elif spec.dtype in HALVES and spec.dtype != self.dtype:  # floats have the dtype of the model
-                made = spec_of(spec.name, self.dtype, spec.shape)
-                yield [Task(*about, f"{spec.dtype} to {self.dtype}", [partial(self._cast, spec)], [made])]
+            elif spec.dtype in HALVES and spec.dtype != self.dtype:
+                yield [self._cast_task(spec)]
             else:
-                yield [copied(spec, self.source.raw)]
+                yield [copy_task(spec, self.source.raw)]
 
-    def _stacked(self, stack: Stack) -> Task:
+    def _weight_task(self, weight: StoredWeight) -> Task:
+        """Return the task that restores a weight."""
+        return Task(
+            name=weight.name,
+            shape=weight.shape,
+            before=weight.nbytes,
+            target=weight.label,
+            pieces=[partial(self._values, weight, start, stop) for start, stop in weight.chunks()],
+            specs=[spec_of(weight.name, self.dtype, weight.shape)],
+        )
+
+    def _stack_task(self, stack: Stack) -> Task:
         """Return the task that restores a tensor of experts from their matrices, one below the other."""
         weights = [self.weights[module] for module, *_ in stack.modules()]
-        work = [
-            partial(self._values, weight, start, stop, stack.name)
-            for weight in weights
-            for start, stop in weight.chunks()
-        ]
-        nbytes = sum(weight.nbytes for weight in weights)
-        made = spec_of(stack.name, self.dtype, stack.shape)
-        return Task(stack.name, stack.shape, nbytes, weights[0].label, work, [made])
+        return Task(
+            name=stack.name,
+            shape=stack.shape,
+            before=sum(weight.nbytes for weight in weights),
+            target=weights[0].label,
+            pieces=[
+                partial(self._values, weight, start, stop, stack.name)
+                for weight in weights
+                for start, stop in weight.chunks()
+            ],
+            specs=[spec_of(stack.name, self.dtype, stack.shape)],
+        )
+
+    def _cast_task(self, spec: TensorSpec) -> Task:
+        """Return the task that casts floats to the dtype of the model."""
+        return Task(
+            name=spec.name,
+            shape=spec.shape,
+            before=spec.nbytes,
+            target=f"{spec.dtype} to {self.dtype}",
+            pieces=[partial(self._cast, spec)],
+            specs=[spec_of(spec.name, self.dtype, spec.shape)],
+        )
+
+    def _drop_task(self, spec: TensorSpec) -> Task:
+        """Return the task that leaves a tensor out."""
+        return Task(
+            name=spec.name,
+            shape=spec.shape,
+            before=spec.nbytes,
+            target="dropped: for activations",
+            pieces=[partial(Piece, {}, spec.nbytes)],
+        )
 
     def _cast(self, spec: TensorSpec) -> Piece:
+        """Return a tensor in the dtype of the model."""
         values = self.source.load(spec.name)
         with np.errstate(over="ignore"):  # refused below
             converted = values.astype(numpy_dtype(self.dtype))
@@ -135,13 +170,14 @@ class Dequantization:
         return Piece({name or weight.name: values}, weight.nbytes if stop == weight.matrix[0] else 0)
 
 
-class _PlainShard(SafetensorsSource):
+class _PlainShard:
     """A shard of a quantized model with the tensors of `Dequantization`, each computed when it is asked for."""
 
-    def __init__(self, made: Dequantization, name: str) -> None:
-        self._stored = made.source.shards[name]
-        self.path, self.metadata = self._stored.path, made.metadata(name)
-        tasks = [task for each in made.tasks(name) for task in each if task.specs]
+    def __init__(self, conversion: Dequantization, name: str) -> None:
+        self._stored = conversion.source.shards[name]
+        self.path = self._stored.path
+        self.metadata = conversion.metadata(name)
+        tasks = [task for of_tensor in conversion.tasks(name) for task in of_tensor if task.specs]
         self.tensors = {task.name: task.specs[0] for task in tasks}
         self._tasks = {task.name: task for task in tasks}
 
@@ -163,15 +199,17 @@ class _PlainShard(SafetensorsSource):
         """Do nothing: a tensor may be made from several stored ones."""
 
 
-class PlainFolder(ModelFolder):
-    """A quantized model directory, read as the directory of plain floats that `Dequantization` writes."""
-
-    def __init__(self, source: ModelFolder) -> None:
-        made = Dequantization(source)
-        self.path, self.index, self.config = source.path, source.index, made.config()
-        self.quantization = source.quantization
-        self.shards = {name: _PlainShard(made, name) for name in source.shards}
-        self.files = {tensor: name for name, shard in self.shards.items() for tensor in shard.tensors}
-        self.notes = [*source.notes, f"its {len(made.weights)} quantized weights are read as {made.dtype}"]
-        if made.dropped:
-            self.notes.append(f"{len(made.dropped)} scales of activations, keys and values are left out")
+def as_floats(source: ModelFolder) -> ModelFolder:
+    """Return a quantized model as the directory of plain floats that `Dequantization` writes; nothing is written."""
+    conversion = Dequantization(source)
+    notes = [*source.notes, f"its {len(conversion.weights)} quantized weights are read as {conversion.dtype}"]
+    if conversion.dropped:
+        notes.append(f"{len(conversion.dropped)} scales of activations, keys and values are left out")
+    return ModelFolder(
+        path=source.path,
+        config=conversion.config(),
+        quantization=source.quantization,
+        shards={name: _PlainShard(conversion, name) for name in source.shards},
+        index=source.index,
+        notes=notes,
+    )

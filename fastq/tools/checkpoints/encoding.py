@@ -20,10 +20,13 @@ from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.layouts.compressed_tensors import BIAS, StoredForm, array_of, form_of, scale_values
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, LayerScheme, WeightScheme
 
-STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}  # names of the dtypes of scales in conventions
-NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max  # by the largest scale
+# dtypes of stored scales, by their names in files, as conventions call them
+STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}
+# the largest value of NVFP4 without a global scale: the largest code times the largest scale
+NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max
 LEAST_E4M3 = 0.125  # replaces a scale of 0 in float8
-BUMP = 0.875  # significands from 1.75 on take the next power of two
+BUMP = 0.875  # significands of `frexp`, from which on a magnitude takes the next power of two
+LARGEST_E8M0 = 254  # the exponent of the largest power of two; 255 means NaN
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class ScaleArithmetic:
             return DEFAULT
         return row if self.bit_exact else replace(row, operation_type="compute", stored_type=STORED_TYPES[self.dtype])
 
-    def computed(self, values: Array) -> Array:
-        """Return the float32 result of an operation, rounded as in the arithmetic."""
+    def rounded(self, values: Array) -> Array:
+        """Return the float32 results of an operation, rounded as in the arithmetic."""
         if not self.bit_exact or self.dtype == "F32":
             return values
         with np.errstate(over="ignore"):  # an infinite scale is refused when codes are computed
@@ -63,22 +66,28 @@ def encode(
     """
     weights = scheme.weights
     form = form_of(scheme, x.shape, arithmetic.dtype)
-    values = held = form.folded(x)
+    values = form.folded(x)
+    operand = values
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
-            held = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
+            operand = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
     if importance is not None:  # for blocks with several rows, one for each element, since rows are folded
         importance = form.folded(np.broadcast_to(importance, x.shape)) if form.block else importance[0]
-    stored, zero_point = choose(held, form, weights, arithmetic, factor, importance)
-    options: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
-    options["convention"] = arithmetic.convention(weights)
-    scale = scale_values(stored, weights, factor)
-    codes = fastq.quantize_linear(held, scale, zero_point, weights.qtype, **options)
-    arrays = form.write(codes, stored, zero_point)
-    return arrays, values, array_of(codes, stored, zero_point, form, weights, factor)
+    scale, zero_point = choose_scales(operand, form, weights, arithmetic, factor, importance)
+    codes = fastq.quantize_linear(
+        operand,
+        scale_values(scale, weights, factor),
+        zero_point,
+        weights.qtype,
+        axis=form.axis,
+        block_size=form.block_size,
+        convention=arithmetic.convention(weights),
+    )
+    arrays = form.write(codes, scale, zero_point)
+    return arrays, values, array_of(codes, scale, zero_point, form, weights, factor)
 
 
-def choose(
+def choose_scales(
     x: Array,
     form: StoredForm,
     weights: WeightScheme,
@@ -86,34 +95,52 @@ def choose(
     factor: float,
     importance: Array | None = None,
 ) -> tuple[Array, Array | None]:
-    """Compute scales, in the dtype in which they are stored, and zero points from ranges."""
-    granularity: dict[str, Any] = {"axis": form.axis, "block_size": form.block_size}
-    ranges: dict[str, Any] = {"range": arithmetic.method} | ({} if importance is None else {"importance": importance})
+    """Return scales, in the dtype in which they are stored, and zero points, None without any."""
+    search: dict[str, Any] = {"range": arithmetic.method} | ({} if importance is None else {"importance": importance})
     if not weights.scale_dtype:
-        options: dict[str, Any] = {"symmetric": weights.symmetric, "convention": arithmetic.convention(weights)}
-        p = fastq.choose_qparams(x, weights.qtype, **granularity, **options, **ranges)
+        p = fastq.choose_qparams(
+            x,
+            weights.qtype,
+            axis=form.axis,
+            block_size=form.block_size,
+            symmetric=weights.symmetric,
+            convention=arithmetic.convention(weights),
+            **search,
+        )
         return p.scale.astype(numpy_dtype(arithmetic.dtype)), None if weights.symmetric else p.zero_point
     if arithmetic.method != "minmax":
-        if weights.scale_dtype == E8M0:
-            p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **ranges)
-            return p.scale.view(np.uint8), None
-        # a row with the largest magnitude of all matrices that share the factor; the search rounds scales by it
-        last = np.full_like(x[:1], NVFP4_LARGEST / factor)
-        p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **ranges)
-        return _in_e4m3(p.scale[:-1].astype(np.float32)), None
-    lo, hi = fastq.minmax(x, **granularity)
+        return _search_scales(x, form, weights, factor, search), None
+    lo, hi = fastq.minmax(x, axis=form.axis, block_size=form.block_size)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))
     if not np.isfinite(largest).all():
         raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
     if weights.scale_dtype == E8M0:
-        # floor(log2(largest)) minus that of the largest code. Magnitudes from 1.75 times a power on take the next one,
-        # as in compressed-tensors and the reference of vLLM: no code of float4 is clipped by more than half a step
-        significand, exponent = np.frexp(largest)
-        top = np.frexp(weights.qtype.code_range(False)[1])[1]
-        biased = np.where(largest > 0, exponent - top + (significand >= BUMP) + BIAS, 0)
-        return np.clip(biased, 0, 254).astype(np.uint8), None
-    scale = arithmetic.computed(largest / np.float32(weights.qtype.code_range(False)[1]))
+        return _powers_of_two(largest, weights), None
+    scale = arithmetic.rounded(largest / np.float32(weights.qtype.code_range(False)[1]))
     return _in_e4m3(scale * np.float32(factor)), None
+
+
+def _search_scales(x: Array, form: StoredForm, weights: WeightScheme, factor: float, search: dict[str, Any]) -> Array:
+    """Return the scales in float8, or the exponents of powers of two, that a search finds."""
+    if weights.scale_dtype == E8M0:
+        p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **search)
+        return p.scale.view(np.uint8)
+    # a row with the largest magnitude of all matrices that share the factor; the search rounds scales by it
+    last = np.full_like(x[:1], NVFP4_LARGEST / factor)
+    p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **search)
+    return _in_e4m3(p.scale[:-1].astype(np.float32))
+
+
+def _powers_of_two(largest: Array, weights: WeightScheme) -> NDArray[np.uint8]:
+    """Return the biased exponents of scales for largest magnitudes.
+
+    An exponent is floor(log2(largest)) minus that of the largest code. Magnitudes from 1.75 times a power on take the
+    next one, as in compressed-tensors and the reference of vLLM: no code of float4 is clipped by more than half a step.
+    """
+    significand, exponent = np.frexp(largest)
+    exponent_of_code = np.frexp(weights.qtype.code_range(False)[1])[1]
+    biased = np.where(largest > 0, exponent - exponent_of_code + (significand >= BUMP) + BIAS, 0)
+    return np.clip(biased, 0, LARGEST_E8M0).astype(np.uint8)
 
 
 def _in_e4m3(scale: Array) -> Array:
@@ -137,5 +164,5 @@ def global_scale(largest: float, arithmetic: ScaleArithmetic) -> float:
     """
     least = np.maximum(np.float32(largest), np.finfo(np.float32).tiny)
     with np.errstate(over="ignore"):
-        scale = arithmetic.computed(arithmetic.computed(np.array(1 / least)) * np.float32(NVFP4_LARGEST))
+        scale = arithmetic.rounded(arithmetic.rounded(np.array(1 / least)) * np.float32(NVFP4_LARGEST))
     return float(scale) if np.isfinite(scale) else 1.0

@@ -36,7 +36,8 @@ EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these sh
 EXPERTS = re.compile(r"(.*\.)?experts")  # modules whose tensors readers find as matrices of each expert, too
 
 SPLIT = "fastq.split_experts"  # key of the metadata of a .safetensors file: a JSON object of shapes by names
-NONSENSE = ValueError, TypeError, OverflowError, RecursionError
+# errors of metadata that another program wrote under that key
+NONSENSE = ValueError, TypeError, OverflowError, RecursionError, AttributeError
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Stack:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the matrices of each expert, one below the other."""
+        """The names of the matrices of an expert, one below the other in the tensor."""
         return STACKED[self.name.removesuffix(WEIGHT).rpartition(".")[2]]
 
     @property
@@ -78,18 +79,18 @@ def is_stack(name: str, shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and math.prod(shape) > 0 and name.removesuffix(WEIGHT).rpartition(".")[2] in STACKED
 
 
-def to_metadata(stacks: Iterable[Stack]) -> dict[str, str]:
+def metadata_of_stacks(stacks: Iterable[Stack]) -> dict[str, str]:
     """Return the metadata that name the tensors of experts of a shard; nothing if it had none."""
     shapes = {stack.name: stack.shape for stack in stacks}
     return {SPLIT: json.dumps(shapes)} if shapes else {}
 
 
-def from_metadata(metadata: Mapping[str, str]) -> list[Stack]:
+def stacks_in_metadata(metadata: Mapping[str, str]) -> list[Stack]:
     """Return the tensors of experts that metadata name; none if they can't be read, as another program may write."""
     try:
         shapes = json.loads(metadata.get(SPLIT, "{}"), object_pairs_hook=without_duplicates)
         pairs = [(str(name), tuple(map(int, shape))) for name, shape in shapes.items()]
-    except (*NONSENSE, AttributeError):
+    except NONSENSE:
         return []
-    found = [Stack(name, (shape[0], shape[1], shape[2])) for name, shape in pairs if is_stack(name, shape)]
-    return [stack for stack in found if stack.is_even]
+    stacks = [Stack(name, (shape[0], shape[1], shape[2])) for name, shape in pairs if is_stack(name, shape)]
+    return [stack for stack in stacks if stack.is_even]

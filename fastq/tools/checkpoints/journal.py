@@ -13,27 +13,35 @@ from fastq import __version__
 from fastq.system.atomic import is_temporary
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.conversion import Conversion, Notice
-from fastq.tools.checkpoints.folder import INDEX
 from fastq.tools.checkpoints.json_files import read_json, write_json
+from fastq.tools.checkpoints.weight_files import INDEX
 from fastq.tools.files.measured_errors import Errors
 from fastq.tools.files.pipeline import Converted
 from fastq.tools.files.safetensors_files import SafetensorsSource
 
 JOURNAL = ".fastq-convert.json"  # the list of finished shards, next to the shards
-VERSION = 2
+VERSION = 2  # of the contents of the journal
 
 
 class UnfitOut(ValueError):
     """The result of a conversion can't be written to a directory."""
 
 
+@dataclass(frozen=True)
+class FinishedShard:
+    """A shard that was written as a whole."""
+
+    digests: dict[str, str]  # of the data of each tensor
+    rows: list[Converted]  # of the table
+
+
 @dataclass
 class Journal:
-    """The finished shards of a conversion; `job` is a digest of everything they depend on except the program."""
+    """The finished shards of a conversion."""
 
-    job: str
+    job: str  # a digest of everything that they depend on except the program
     program: str = __version__
-    shards: dict[str, dict[str, Any]] = field(default_factory=dict)
+    shards: dict[str, FinishedShard] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         """Write it."""
@@ -41,34 +49,43 @@ class Journal:
 
 
 def prepare_folder(conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Notice) -> Journal:
-    """Return the journal of a directory to continue with, or a new one; check that files may be written there."""
+    """Return the journal of a directory to continue with, or a new one; check that files may be written there.
+
+    `names` are the files of the result, which replace others only with `force`.
+    """
     source = conversion.source
-    # everything that shards depend on: files by name, size and time, and the conversion
-    stats = {name: (source.path / name).stat() for name in source.shards}
-    files = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
-    text = json.dumps([VERSION, files, source.config, source.quantization, conversion.key], sort_keys=True)
-    job = hashlib.sha256(text.encode()).hexdigest()
+    job = _digest_of_job(conversion)
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
         raise UnfitOut(f"{out} is {'SRC itself' if out.is_dir() else 'not a directory'}; name another one")
     out.mkdir(exist_ok=True)
-    journal = _unfinished(out)
-    held = {path.name for path in out.iterdir() if not is_temporary(path.name)}
-    same = journal is not None and journal.job == job
-    if not same and not force and held and (journal is None or journal.shards or held != {JOURNAL}):
+    journal = _read_journal(out)
+    files = {path.name for path in out.iterdir() if not is_temporary(path.name)}
+    is_same_job = journal is not None and journal.job == job
+    is_in_use = bool(files) and (journal is None or bool(journal.shards) or files != {JOURNAL})
+    if is_in_use and not is_same_job and not force:
         state = "is an unfinished conversion of something else" if journal else "is not empty"
         raise UnfitOut(f"{out} {state}; --force replaces the files in the way")
     _make_way(out, [*names, Path(CONFIG), Path(source.index or INDEX), Path(JOURNAL)], force)
-    if journal is not None and same:
+    if journal is not None and is_same_job:
         if journal.program == __version__:
             if journal.shards:
                 notice(f"{out}: {len(journal.shards)} of {len(source.shards)} shards are finished already: continuing")
             return journal
         notice(f"{out} was begun by fastq {journal.program}, this is {__version__}: starting again")
-    for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # no index of an old model
+    for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # an old index would be read with new shards
         (out / name).unlink(missing_ok=True)
     journal = Journal(job)
     journal.save(out)  # from now on the directory is known to be an unfinished conversion
     return journal
+
+
+def _digest_of_job(conversion: Conversion) -> str:
+    """Return a digest of everything that shards depend on: files by name, size and time, and the conversion."""
+    source = conversion.source
+    stats = {name: (source.path / name).stat() for name in source.shards}
+    files = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+    text = json.dumps([VERSION, files, source.config, source.quantization, conversion.key], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _make_way(out: Path, names: list[Path], force: bool) -> None:
@@ -88,21 +105,24 @@ def _make_way(out: Path, names: list[Path], force: bool) -> None:
             raise UnfitOut(f"{path} is a folder, and the result has a file of that name; move it away")
 
 
-def _unfinished(out: Path) -> Journal | None:
+def _read_journal(out: Path) -> Journal | None:
+    """Return the journal of an unfinished conversion; None without one that can be read."""
     with contextlib.suppress(ValueError, OSError, KeyError, TypeError, AttributeError):
         content = read_json(out / JOURNAL)
         if content["version"] == VERSION:
-            journal = Journal(str(content["job"]), str(content.get("program", "an earlier version")))
+            journal = Journal(job=str(content["job"]), program=str(content.get("program", "an earlier version")))
             for name, entry in content["shards"].items():
                 digests = {str(tensor): str(digest) for tensor, digest in entry["digests"].items()}
-                journal.shards[str(name)] = {"digests": digests, "rows": [_row(row) for row in entry["rows"]]}
+                rows = [_as_converted(row) for row in entry["rows"]]
+                journal.shards[str(name)] = FinishedShard(digests=digests, rows=rows)
             return journal
     return None
 
 
-def _row(entry: dict[str, Any]) -> Converted:
-    errors = None if entry["errors"] is None else Errors(*entry["errors"])
-    return Converted(**{**entry, "shape": tuple(entry["shape"]), "errors": errors})
+def _as_converted(row: dict[str, Any]) -> Converted:
+    """Return a row of the table from its fields in JSON."""
+    errors = None if row["errors"] is None else Errors(*row["errors"])
+    return Converted(**{**row, "shape": tuple(row["shape"]), "errors": errors})
 
 
 def has_digests(path: Path, digests: dict[str, str]) -> bool:

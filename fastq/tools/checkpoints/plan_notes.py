@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fastq.tools.checkpoints.config_json import HALVES
 from fastq.tools.checkpoints.experts import is_stack
@@ -14,56 +14,68 @@ from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD, NORM, NUMBE
 from fastq.tools.checkpoints.tied_embeddings import is_tied
 from fastq.tools.files.texts import some_of
 
-NOTABLE = 0.1  # share of the bytes of a model from which tensors of other shapes are told of
-MOST_NAMED = 3  # modules that a line names one by one
+NOTABLE = 0.1  # share of the bytes of a model from which on a line names tensors of other shapes
+MOST_OPTIONS = 3  # options of which a line has one for each module
 
 
-def left_as_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
+def lines_on_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
     """Return lines on weights that stay as they are, and on the options that quantize them.
 
     These are embeddings and heads, experts, and tensors of other shapes or names if they are a large part of the model.
     """
-    found: dict[bool, dict[str, int]] = {False: {}, True: {}}  # bytes by names of those that are tied and not
-    for name, why in plan.left.items():
+    tied: dict[str, int] = {}  # bytes by module
+    untied: dict[str, int] = {}
+    for name, reason in plan.copied.items():
         module = name.removesuffix(".weight")
         spec = source.tensors[name]
         group = rules.scheme_of(module).weights.group_size
-        if why in (HEAD, EMBEDDING) and is_matrix(spec) and not (group and spec.shape[1] % group):
-            found[is_tied(why, source.config)][module] = spec.nbytes
+        if reason in (HEAD, EMBEDDING) and is_matrix(spec) and not (group and spec.shape[1] % group):
+            sizes = tied if is_tied(reason, source.config) else untied
+            sizes[module] = spec.nbytes
     lines = []
-    for tied, sizes in found.items():
-        names = [f"--include {module}" for module in sizes]
-        if len(names) > MOST_NAMED:
-            tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in sizes))
-            names = [f"--include 're:.*({tails})$'"]
-        way = "embedding and output head are, or may be, one matrix" if tied else f"{' '.join(names)} quantizes them"
-        told = f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {way}"
-        lines += [told] * bool(sizes)
-    return [*lines, *_other_floats(plan, source)]
+    if untied:
+        options = [f"--include {module}" for module in untied]
+        if len(options) > MOST_OPTIONS:
+            tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in untied))
+            options = [f"--include 're:.*({tails})$'"]
+        lines.append(_line_on_heads(untied, f"{' '.join(options)} quantizes them"))
+    if tied:
+        lines.append(_line_on_heads(tied, "embedding and output head are, or may be, one matrix"))
+    return [*lines, *_lines_on_others(plan, source)]
 
 
-def _other_floats(plan: Plan, source: ModelFolder) -> Iterator[str]:
+def _line_on_heads(sizes: Mapping[str, int], reason: str) -> str:
+    return f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {reason}"
+
+
+def _lines_on_others(plan: Plan, source: ModelFolder) -> Iterator[str]:
     """Yield lines on experts that stay as they are, and on other tensors of two or more axes."""
-    told: dict[str, list[str]] = {"experts": [], "other tensors of two or more axes": []}
-    experts, others = told.values()
-    for name, why in plan.left.items():
+    experts: list[str] = []
+    others: list[str] = []
+    for name, reason in plan.copied.items():
         spec = source.tensors[name]
-        if spec.dtype in HALVES and len(spec.shape) > 1 and why not in (HEAD, EMBEDDING, ROUTER, NORM, IGNORED):
-            (experts if is_stack(name, spec.shape) or ".experts." in f".{name}" else others).append(name)
+        if spec.dtype in HALVES and len(spec.shape) > 1 and reason not in (HEAD, EMBEDDING, ROUTER, NORM, IGNORED):
+            is_of_experts = is_stack(name, spec.shape) or ".experts." in f".{name}"
+            (experts if is_of_experts else others).append(name)
+    if experts:
+        yield _line_on_others("experts", experts, plan, source)
     total = sum(spec.nbytes for spec in source.tensors.values())
-    for what, names in told.items():
-        nbytes = sum(source.tensors[name].nbytes for name in names)
-        if names and (names is experts or nbytes > NOTABLE * total):
-            reasons = ", ".join(dict.fromkeys(_reason_text(plan.left[name]) for name in names))
-            yield f"left as floats: {what}, {nbytes:,} bytes ({reasons}): {some_of(names)}"
+    if sum(source.tensors[name].nbytes for name in others) > NOTABLE * total:
+        yield _line_on_others("other tensors of two or more axes", others, plan, source)
+
+
+def _line_on_others(noun: str, names: list[str], plan: Plan, source: ModelFolder) -> str:
+    nbytes = sum(source.tensors[name].nbytes for name in names)
+    reasons = ", ".join(dict.fromkeys(_reason_text(plan.copied[name]) for name in names))
+    return f"left as floats: {noun}, {nbytes:,} bytes ({reasons}): {some_of(names)}"
 
 
 def _reason_text(reason: str) -> str:
-    """Return a reason for the table as one for a line: that of a parameter is its name, which is not weight."""
+    """Return a reason for a line; in a plan the reason for a parameter that is no weight is its name."""
     return reason if " " in reason else f"named {reason}"
 
 
-def code_of_its_own(plan: Plan, source: ModelFolder) -> Iterator[str]:
+def lines_on_own_code(plan: Plan, source: ModelFolder) -> Iterator[str]:
     """Yield a line on matrices outside the layers, if the model has code that may use them as other than Linear."""
     names = [matrix.module for matrix in plan.matrices if not (matrix.kind or NUMBERED.search(matrix.module))]
     if names and isinstance(source.config.get("auto_map"), dict):

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array
-from fastq.tools.checkpoints.dequantization import PlainFolder
+from fastq.tools.checkpoints.dequantization import as_floats
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
-from fastq.tools.checkpoints.experts import Stack, to_metadata
+from fastq.tools.checkpoints.experts import Stack, metadata_of_stacks
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.fused_modules import fused_with
 from fastq.tools.checkpoints.quant_methods import check_floats
@@ -25,7 +25,7 @@ from fastq.tools.checkpoints.row_chunks import row_chunks
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.naming_errors import naming
-from fastq.tools.files.pipeline import Piece, Task, copied
+from fastq.tools.files.pipeline import Piece, Task, copy_task
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
 from fastq.tools.gguf_files.llama_names import imatrix_names
@@ -47,37 +47,43 @@ class Quantization:
         imatrix: Imatrix | None = None,
     ) -> None:
         if source.quantization:
-            source = PlainFolder(source)
+            source = as_floats(source)
         else:
             check_floats(source)
         self.source = source
         self.rules = rules
         self.tensors = source.tensors
-        self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
+        self.arithmetic = ScaleArithmetic(dtype=source.dtype, bit_exact=bit_exact, method=method)
         self.plan: Plan = make_plan(self.tensors, source.config, rules)
-        chosen = {scheme.name: asdict(scheme) for scheme in (rules.scheme, *(scheme for _, scheme in rules.schemes))}
+        schemes = [rules.scheme, *(scheme for _, scheme in rules.schemes)]
         self.notes: list[str] = []
-        self.importance = self._weighed(imatrix) if imatrix else {}
+        self.importance = self._importance_in(imatrix) if imatrix else {}
         digests = {name: hashlib.sha256(rows.tobytes()).hexdigest() for name, rows in self.importance.items()}
-        self.key = {"rules": repr(rules), "schemes": chosen, "arithmetic": asdict(self.arithmetic), "imatrix": digests}
+        self.key = {
+            "rules": repr(rules),
+            "schemes": {scheme.name: asdict(scheme) for scheme in schemes},
+            "arithmetic": asdict(self.arithmetic),
+            "imatrix": digests,
+        }
         self.fused: dict[str, list[Matrix]] = {}
         for matrix in self.plan.matrices:
             if matrix.scheme.weights.strategy == "tensor_group":
                 self.fused.setdefault(fused_with(matrix.module), []).append(matrix)
-        self._shared = functools.cache(self._global_scale)
-        self._magnitudes = functools.cache(self._largest)
+        self._global_scale = functools.cache(self._compute_global_scale)
+        self._magnitudes = functools.cache(self._compute_magnitudes)
 
-    def _weighed(self, imatrix: Imatrix) -> dict[str, NDArray[np.float32]]:
+    def _importance_in(self, imatrix: Imatrix) -> dict[str, NDArray[np.float32]]:
         """Return the importance of the columns of matrices, by module; `notes` lists missing and unused entries."""
         wanted = {}
-        for each in self.plan.matrices:
-            stack = () if each.expert is None else ((each.tensor, each.expert),)
-            group = each.scheme.weights.group_size or each.shape[1]
-            wanted[each.module] = Wanted(imatrix_names(each.module, *stack), each.shape, group)
-        known = {name for left in self.plan.left for name, _ in imatrix_names(left.removesuffix(".weight"))}
+        for matrix in self.plan.matrices:
+            stack = () if matrix.expert is None else ((matrix.tensor, matrix.expert),)
+            group = matrix.scheme.weights.group_size or matrix.shape[1]
+            wanted[matrix.module] = Wanted(imatrix_names(matrix.module, *stack), matrix.shape, group)
+        known = {name for tensor in self.plan.copied for name, _ in imatrix_names(tensor.removesuffix(".weight"))}
         return weigh(imatrix, wanted, known, self.notes.append)
 
     def _form(self, matrix: Matrix) -> StoredForm:
+        """Return the stored form of a matrix."""
         return form_of(matrix.scheme, matrix.shape, self.arithmetic.dtype)
 
     def config(self) -> dict[str, Any]:
@@ -86,12 +92,13 @@ class Quantization:
 
     def metadata(self, shard: str) -> dict[str, str]:
         """Return the metadata of a shard of the result: those of the source, and the tensors that are split."""
-        held = self.source.shards[shard]
-        split = (
-            name for name in held.tensors if any(each.expert is not None for each in self.plan.quantized.get(name, ()))
-        )
-        shapes = ((name, held.tensors[name].shape) for name in split)
-        return held.metadata | to_metadata(Stack(name, (shape[0], shape[1], shape[2])) for name, shape in shapes)
+        stored = self.source.shards[shard]
+        stacks = []
+        for name, spec in stored.tensors.items():
+            if any(matrix.expert is not None for matrix in self.plan.quantized.get(name, ())):
+                experts, rows, columns = spec.shape
+                stacks.append(Stack(name, (experts, rows, columns)))
+        return stored.metadata | metadata_of_stacks(stacks)
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
         """Yield the task for each tensor of a shard: copy it, or quantize its matrices."""
@@ -99,7 +106,7 @@ class Quantization:
             if spec.name in self.plan.quantized:
                 yield self.tasks_of(spec.name)
             else:
-                yield [copied(spec, self.source.raw, f"copied: {self.plan.left[spec.name]}")]
+                yield [copy_task(spec, self.source.raw, f"copied: {self.plan.copied[spec.name]}")]
 
     def tasks_of(self, tensor: str) -> list[Task]:
         """Return the tasks that quantize the matrices of a tensor."""
@@ -108,10 +115,15 @@ class Quantization:
 
     def _task(self, matrix: Matrix, tensor: TensorSpec, load: Callable[[], Array]) -> Task:
         stored = self._form(matrix).specs()
-        specs = [spec_of(f"{matrix.module}.{end}", *each) for end, each in stored.items()]
-        before = tensor.nbytes // tensor.size * math.prod(matrix.shape)
-        about = f"{matrix.module}.weight", matrix.shape, before, str(matrix.scheme.weights)
-        return Task(*about, self._pieces(matrix, load), specs, weighted=matrix.module in self.importance)
+        return Task(
+            name=f"{matrix.module}.weight",
+            shape=matrix.shape,
+            before=tensor.nbytes // tensor.size * math.prod(matrix.shape),
+            target=str(matrix.scheme.weights),
+            pieces=self._pieces(matrix, load),
+            specs=[spec_of(f"{matrix.module}.{end}", dtype, shape) for end, (dtype, shape) in stored.items()],
+            weighted=matrix.module in self.importance,
+        )
 
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
         """Yield the work of encoding chunks of rows; the first also has the tensors that are stored once per matrix."""
@@ -120,39 +132,44 @@ class Quantization:
             factor = self._factor(matrix)
         once = self._form(matrix).constants(factor)
         for start, stop in row_chunks(matrix.shape):
-            yield functools.partial(self._encoded, matrix, values[start:stop], factor, once)
+            yield functools.partial(self._encoded_piece, matrix, values[start:stop], factor, once)
             once = {}
 
-    def _encoded(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
+    def _encoded_piece(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
+        """Return the data to store for some rows, and for the whole matrix: `once`."""
         with naming(lambda error: _failure(matrix, error)):
             arrays, x, q = self._encode(matrix, rows, factor)
         stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
         return Piece(stored, rows.nbytes, errors_of(x, q))
 
     def _encode(self, matrix: Matrix, rows: Array, factor: float) -> tuple[dict[str, Array], Array, QuantizedArray]:
+        """Return the stored tensors of some rows, their values, and their codes and parameters: see `encode`."""
         return encode(rows, matrix.scheme, self.arithmetic, factor, self.importance.get(matrix.module))
 
     def sample(self, name: str) -> tuple[Array, Array]:
         """Return the first rows of a matrix that was quantized, and their approximation, in float32."""
         matrix = next(matrix for matrix in self.plan.matrices if f"{matrix.module}.weight" == name)
-        factor = self._factor(matrix)
         rows = matrix.of(self.source.load(matrix.tensor))[:SAMPLE]
-        _, _, q = self._encode(matrix, rows, factor)
+        _, _, q = self._encode(matrix, rows, self._factor(matrix))
         form = form_of(matrix.scheme, rows.shape, self.arithmetic.dtype)
         return rows.astype(np.float32), form.unfolded(np.asarray(q.dequantize(), np.float32))
 
     def _factor(self, matrix: Matrix) -> float:
-        return self._shared(fused_with(matrix.module)) if matrix.scheme.weights.strategy == "tensor_group" else 1.0
+        """Return the global scale of a matrix; 1 if its scheme has none."""
+        has_global_scale = matrix.scheme.weights.strategy == "tensor_group"
+        return self._global_scale(fused_with(matrix.module)) if has_global_scale else 1.0
 
-    def _global_scale(self, key: str) -> float:
+    def _compute_global_scale(self, key: str) -> float:
+        """Return the global scale that fused matrices share."""
         largest = max(self._magnitudes(matrix.tensor)[matrix.module] for matrix in self.fused[key])
         return global_scale(largest, self.arithmetic)
 
-    def _largest(self, tensor: str) -> dict[str, float]:
+    def _compute_magnitudes(self, tensor: str) -> dict[str, float]:
         """Return the largest magnitude of each matrix of a tensor; a quantized tensor is decoded once for this."""
         values = self.source.load(tensor)
         return {matrix.module: largest_magnitude(matrix.of(values)) for matrix in self.plan.quantized[tensor]}
 
 
 def _failure(matrix: Matrix, error: Exception) -> str:
+    """Return the text of an error about a matrix."""
     return f"{matrix.module} can't be quantized: {error}; --ignore {matrix.module} leaves it"

@@ -21,7 +21,7 @@ from fastq.tools.layouts.schemes import E4M3, E8M0, FLOAT_CODES, PRESETS, LayerS
 METHOD = "compressed-tensors"
 MIXED = "mixed-precision"
 LINEAR = "Linear"
-EXPERTS = r"re:(.*\.)?experts\.\d+\."
+EXPERTS = r"re:(.*\.)?experts\.\d+\."  # the target of all matrices of experts
 OFFLINE = {"weight_input", "weight_output"}  # transforms that are already applied to weights
 
 
@@ -29,26 +29,33 @@ def quantized_config(
     config: Mapping[str, Any], plan: Plan, rules: Rules, tensors: Mapping[str, TensorSpec]
 ) -> dict[str, Any]:
     """Return config.json of the quantized model."""
-    targets: dict[LayerScheme, list[str]] = {}
-    by_name = {matrix.module for matrix in plan.matrices if matrix.kind in (HEAD, EMBEDDING)}
+    modules_of: dict[LayerScheme, list[str]] = {}
     for matrix in plan.matrices:
-        targets.setdefault(matrix.scheme, []).append(matrix.module)
-    main = targets.pop(rules.scheme, [])
-    groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in their own order
-    named = [module for modules, _ in groups for module in modules]
-    experts = any(map(EXPERT.fullmatch, main))
-    # The general scheme names the class of layers, and the modules that are of another class or must be named: vLLM
-    # looks up the class of a layer before the names of matrices that it reads as one, and transformers uses the first
-    # group for experts unless a pattern names them.
-    if any(fused_with(module) != module for module in named):
-        general = [*[EXPERTS] * experts, *(each for each in main if not EXPERT.fullmatch(each))]
-    else:
-        others = [module for module in main if module in by_name]
-        general = [LINEAR, *[EXPERTS] * bool(groups and experts), *others]
-    groups += [(general, rules.scheme)] if main else []
+        modules_of.setdefault(matrix.scheme, []).append(matrix.module)
+    general_modules = modules_of.pop(rules.scheme, [])
+    groups = [(modules, scheme) for scheme, modules in modules_of.items()]  # readers try patterns in their own order
+    if general_modules:
+        groups.append((_general_targets(general_modules, groups, plan), rules.scheme))
     ignored = plan.ignored(tensors)
     ignored += [pattern for pattern in rules.ignore if pattern not in ignored]
     return {**config, KEY: quantized_entry(groups, ignored)}
+
+
+def _general_targets(modules: list[str], groups: list[tuple[list[str], LayerScheme]], plan: Plan) -> list[str]:
+    """Return the targets of the modules with the general scheme, next to the groups of other schemes.
+
+    They are the class of layers, and the modules that are of another class or must be named: vLLM looks up the class of
+    a layer before the names of matrices that it reads as one, and transformers uses the first group for experts unless
+    a pattern names them.
+    """
+    has_experts = any(map(EXPERT.fullmatch, modules))
+    other_modules = [module for targets, _ in groups for module in targets]
+    if any(fused_with(module) != module for module in other_modules):
+        targets = [module for module in modules if not EXPERT.fullmatch(module)]
+        return [EXPERTS, *targets] if has_experts else targets
+    not_linear = {matrix.module for matrix in plan.matrices if matrix.kind in (HEAD, EMBEDDING)}
+    targets = [module for module in modules if module in not_linear]
+    return [LINEAR, EXPERTS, *targets] if groups and has_experts else [LINEAR, *targets]
 
 
 def quantized_entry(
@@ -83,28 +90,30 @@ def _plain(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 def check_undone(entry: Mapping[str, Any]) -> None:
     """Raise ValueError if the quantization_config says that a model is more than its weights.
 
-    Rotations of weights only are part of the weights, and each undoes another one.
+    Rotations that concern weights only are part of the weights, and each undoes another one.
     """
     transforms = entry.get("transform_config")
     groups = transforms.get("config_groups") if isinstance(transforms, dict) else transforms
-    places = set(_locations(groups))
-    if groups and (not places or places - OFFLINE):
-        where = f" of {', '.join(sorted(places))}" if places else ""
-        raise ValueError(f"its {KEY} has a transform_config{where}: layers rotate their inputs, which can't be undone")
-    for key, plain in (("sparsity_config", (None, "dense")), ("moe_sparsity_config", ())):
-        part = entry.get(key)
-        if part and (part.get("format") if isinstance(part, dict) else part) not in plain:
+    locations = set(_locations(groups))
+    if groups and (not locations or locations - OFFLINE):
+        names = f" of {', '.join(sorted(locations))}" if locations else ""
+        raise ValueError(f"its {KEY} has a transform_config{names}: layers rotate their inputs, which can't be undone")
+    for key, dense_formats in (("sparsity_config", (None, "dense")), ("moe_sparsity_config", ())):
+        sparsity = entry.get(key)
+        form = sparsity.get("format") if isinstance(sparsity, dict) else sparsity
+        if sparsity and form not in dense_formats:
             raise ValueError(f"its {KEY} has a {key}, which fastq does not undo")
 
 
-def _locations(part: Any) -> list[str]:
-    if isinstance(part, dict):
-        return [str(part["location"])] if "location" in part else _locations(list(part.values()))
-    return [place for each in part for place in _locations(each)] if isinstance(part, list) else []
+def _locations(groups: Any) -> list[str]:
+    """Return the values of all keys "location" in objects and lists of JSON."""
+    if isinstance(groups, dict):
+        return [str(groups["location"])] if "location" in groups else _locations(list(groups.values()))
+    return [location for group in groups for location in _locations(group)] if isinstance(groups, list) else []
 
 
 class StoredSchemes:
-    """The schemes of a quantized model by the names of modules; raise ValueError if one is unknown or none there."""
+    """The schemes of the modules of a quantized model; raise ValueError if one is unknown, or there are none."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         entry = entry_of(config)
@@ -112,60 +121,68 @@ class StoredSchemes:
         groups = entry.get("config_groups") or ({} if entry.get("kv_cache_scheme") else None)
         if not isinstance(groups, dict):
             raise ValueError(f"its {KEY} has no config_groups")
-        rows = [row for name, group in groups.items() for row in _rows(name, group, entry.get("format"))]
-        rows.sort(key=lambda row: row[0])
-        self._patterns = [row for row in rows if row[0].startswith("re:")]
-        self._named = {row[0]: row[1] for row in reversed(rows) if not row[0].startswith("re:")}  # the first one counts
-        self._classes = {target: scheme for target, scheme in rows if target[:1].isupper()}  # files do not name it
+        targets = [target for name, group in groups.items() for target in _targets_of(name, group, entry.get("format"))]
+        targets.sort(key=lambda target_and_scheme: target_and_scheme[0])
+        self._by_pattern = [(target, scheme) for target, scheme in targets if target.startswith("re:")]
+        # the first of equal names counts
+        self._by_name = {target: scheme for target, scheme in reversed(targets) if not target.startswith("re:")}
+        # of classes of layers, which files do not name
+        self._by_class = {target: scheme for target, scheme in targets if target[:1].isupper()}
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module by its name, the first pattern in alphabetical order, or its class."""
-        patterns = (scheme for target, scheme in self._patterns if matches(module, target))
-        found = self._named.get(module) or next(patterns, None)
-        classes = self._classes
-        if found is not None:
-            return found
-        if LINEAR in classes or len(set(classes.values())) == 1:
-            return classes.get(LINEAR) or next(iter(classes.values()))
+        matching = (scheme for target, scheme in self._by_pattern if matches(module, target))
+        scheme = self._by_name.get(module) or next(matching, None)
+        if scheme is not None:
+            return scheme
+        if LINEAR in self._by_class:
+            return self._by_class[LINEAR]
+        if len(set(self._by_class.values())) == 1:
+            return next(iter(self._by_class.values()))
         raise ValueError(f"no config group of {KEY} matches {module}")
 
 
-def _wrong(name: str, what: str) -> ValueError:
-    return ValueError(f"config group {shown(name)} has {what}")
+def _group_error(name: str, fault: str) -> ValueError:
+    return ValueError(f"config group {shown(name)} has {fault}")
 
 
-def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerScheme]]:
-    """Return targets and scheme of a config group: without weights it has no scheme, and a list names a preset."""
+def _targets_of(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerScheme]]:
+    """Return the targets of a config group, each with its scheme.
+
+    A group without weights has no scheme, and so no targets here; a list has targets of the preset that `name` names.
+    """
     if isinstance(group, list) and name.upper() in PRESETS:
         targets = list[Any](group)
         scheme = PRESETS[name.upper()]
     else:
         if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
-            raise _wrong(name, "no list of targets")
+            raise _group_error(name, "no list of targets")
         targets = group["targets"]
         if group.get("weights") is None:
             return []
-        weights = _weights(name, group["weights"])
+        weights = _weight_scheme(name, group["weights"])
         form = group.get("format") or general_format
         if form not in schemes.FORMATS:
-            raise _wrong(name, f"format {shown(form)}; known are {', '.join(schemes.FORMATS)}")
-        scheme = LayerScheme(name, weights, form, _frozen(group.get("input_activations") or {}))
+            raise _group_error(name, f"format {shown(form)}; known are {', '.join(schemes.FORMATS)}")
+        activations = _as_tuples(group.get("input_activations") or {})
+        scheme = LayerScheme(name=name, weights=weights, format=form, activations=activations)
     for target in targets:
         try:
             check_pattern(str(target))
         except re.error as error:
-            raise _wrong(name, f"target {shown(target)}, which is not a regular expression: {error}") from error
+            raise _group_error(name, f"target {shown(target)}, which is not a regular expression: {error}") from error
     return [(str(target), scheme) for target in targets]
 
 
-def _frozen(entry: Any) -> Any:
+def _as_tuples(entry: Any) -> Any:
     """Return objects and lists of JSON as tuples, which can be keys of dicts."""
     if isinstance(entry, dict):
-        return tuple((str(key), _frozen(value)) for key, value in entry.items())
-    return tuple(map(_frozen, entry)) if isinstance(entry, list) else entry
+        return tuple((str(key), _as_tuples(value)) for key, value in entry.items())
+    return tuple(map(_as_tuples, entry)) if isinstance(entry, list) else entry
 
 
-def _weights(name: str, entry: Any) -> WeightScheme:
+def _weight_scheme(name: str, entry: Any) -> WeightScheme:
+    """Return the scheme of the weights of a config group; raise ValueError if fastq does not know it."""
     if not isinstance(entry, dict):
         raise ValueError(f"weights of config group {shown(name)} must be a JSON object")
     bits = entry.get("num_bits")
@@ -175,26 +192,33 @@ def _weights(name: str, entry: Any) -> WeightScheme:
     block: Any = entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}
     if type(bits) is not int or type(kind) is not str or bits not in codes.get(kind, ()):
-        raise _wrong(name, f"{shown(kind)} weights of {shown(bits)} bits, which fastq does not know")
+        raise _group_error(name, f"{shown(kind)} weights of {shown(bits)} bits, which fastq does not know")
     if strategy is None and type(size) is int:
         strategy = "group" if size > 0 else "channel" if size == -1 else "tensor"
     if strategy not in schemes.STRATEGIES:
-        raise _wrong(name, f"strategy {shown(strategy)}; known are {', '.join(schemes.STRATEGIES)}")
+        raise _group_error(name, f"strategy {shown(strategy)}; known are {', '.join(schemes.STRATEGIES)}")
     in_groups = strategy in ("group", "tensor_group")
     if type(size) is not int or (in_groups and size < 1):
-        raise _wrong(name, f"group_size {shown(size)}, which must be a positive integer")
+        raise _group_error(name, f"group_size {shown(size)}, which must be a positive integer")
     symmetric = entry.get("symmetric", True)
     scales = entry.get("scale_dtype") or ""
     if type(symmetric) is not bool:
-        raise _wrong(name, f"symmetric {shown(symmetric)}, which must be true or false")
+        raise _group_error(name, f"symmetric {shown(symmetric)}, which must be true or false")
     if kind == "float" and bits == 4 and not scales:  # older versions omit it
         scales = {16: E4M3, 32: E8M0}.get(size, "")
     if scales not in ("", E4M3, E8M0):
-        raise _wrong(name, f"scales of {shown(scales)}, which fastq does not know")
+        raise _group_error(name, f"scales of {shown(scales)}, which fastq does not know")
     if isinstance(block, str):  # older writers write 128x128
         block = [int(n) for n in block.split("x") if n.isdecimal()]
-    fits = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
-    if strategy == "block" and not fits:
-        raise _wrong(name, f"block_structure {shown(block)}, which must be rows and columns")
-    blocks = tuple(block) if strategy == "block" else ()
-    return WeightScheme(bits, kind, strategy, size if in_groups else 0, blocks, symmetric, scales)
+    is_block = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
+    if strategy == "block" and not is_block:
+        raise _group_error(name, f"block_structure {shown(block)}, which must be rows and columns")
+    return WeightScheme(
+        bits=bits,
+        kind=kind,
+        strategy=strategy,
+        group_size=size if in_groups else 0,
+        block=tuple(block) if strategy == "block" else (),
+        symmetric=symmetric,
+        scale_dtype=scales,
+    )

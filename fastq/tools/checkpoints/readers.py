@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastq.tools.checkpoints import readers
 from fastq.tools.checkpoints.config_json import HALVES, model_types
 from fastq.tools.checkpoints.copied_files import modules_of
 from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.rules import Matrix
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING
-from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS
+from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS, LayerScheme
 
 # Models whose matrices transformers 5.24 splits or joins while it reads them: floats and, except for these models,
 # codes with a scale for each row.
@@ -34,9 +33,12 @@ CAUSAL = "AutoModelForCausalLM"
 # formats whose codes replace the weight: all models load them
 INT8 = "int-quantized"
 FP8 = "float-quantized"
+# formats and strategies in which transformers reads experts
+EXPERT_FORMATS = (WORDS, FP8, "mxfp4-pack-quantized")
+EXPERT_STRATEGIES = ("group", "channel")
 
 
-def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
+def loading_lines(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
     transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
@@ -45,68 +47,96 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
-    way = f"fastq convert {shlex.quote(str(out))} FLOATS --dequantize writes floats for any reader"
-    lines = [*_not_loaded(matrices, source, way)]
+    way_out = f"fastq convert {shlex.quote(str(out))} FLOATS --dequantize writes floats for any reader"
+    lines = [*_reasons_against_loading(matrices, source, way_out)]
     if lines:
         return lines
-    direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
-    floats = len(schemes) == 1 and not direct and not model_types(source.config) & readers.NOT_AS_FLOATS
-    sentences = bool(modules_of(out))
-    if sentences and len(schemes) > 1:  # its models need floats, and floats need one scheme
-        lines.append(f"sentence-transformers reads one scheme only, {READER} several; {way}")
-        sentences = False
+    replaces_weights = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
+    can_be_floats = len(schemes) == 1 and not model_types(source.config) & NOT_AS_FLOATS
+    as_floats = can_be_floats and not replaces_weights
+    is_sentence_model = bool(modules_of(out))
+    if is_sentence_model and len(schemes) > 1:  # its models need floats, and floats need one scheme
+        lines.append(f"sentence-transformers reads one scheme only, {READER} several; {way_out}")
+        is_sentence_model = False
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
-        told = ", ".join(sorted({scheme.name for scheme in schemes}))
-        lines.append(f"readers have the values of {told} in bfloat16, and the model is {HALVES[source.dtype]}")
-        options += ["dtype=torch.bfloat16"] * (not floats)
-    if floats or sentences:
+        names = ", ".join(sorted({scheme.name for scheme in schemes}))
+        lines.append(f"readers have the values of {names} in bfloat16, and the model is {HALVES[source.dtype]}")
+        if not as_floats:
+            options.append("dtype=torch.bfloat16")
+    if as_floats or is_sentence_model:
         options.append(f"quantization_config={AS_FLOATS}")
-    call = _call(out, source, options, sentences)
+    call = _sentence_model_call(out, source, options) if is_sentence_model else _call(out, source, options)
+    return [*lines, f"to import: {'; '.join(_imports_for(call))}", f"to load it: {call}"]
+
+
+def _imports_for(call: str) -> list[str]:
+    """Return the import statements for the names in a call."""
     reader = call.partition("(")[0].partition(".")[0]
-    of_sentences = reader == "SentenceTransformer"
-    statements = ["from sentence_transformers import SentenceTransformer"] * of_sentences
-    names = [reader] * (not of_sentences) + ["CompressedTensorsConfig"] * (AS_FLOATS in call)
-    statements += [f"from transformers import {', '.join(sorted(names))}"] * bool(names)
-    statements += ["import torch"] * ("torch.bfloat16" in call)
-    return [*lines, f"to import: {'; '.join(statements)}", f"to load it: {call}"]
+    statements = []
+    from_transformers = []
+    if reader == "SentenceTransformer":
+        statements.append("from sentence_transformers import SentenceTransformer")
+    else:
+        from_transformers.append(reader)
+    if AS_FLOATS in call:
+        from_transformers.append("CompressedTensorsConfig")
+    if from_transformers:
+        statements.append(f"from transformers import {', '.join(sorted(from_transformers))}")
+    if "torch.bfloat16" in call:
+        statements.append("import torch")
+    return statements
 
 
 def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
     return any(matrix.kind == EMBEDDING for matrix in matrices)
 
 
-def _not_loaded(matrices: list[Matrix], source: ModelFolder, way: str) -> Iterable[str]:
+def _reasons_against_loading(matrices: list[Matrix], source: ModelFolder, way_out: str) -> Iterator[str]:
     """Yield why transformers does not load some matrices; several schemes as floats have a way out."""
     schemes = {matrix.scheme for matrix in matrices}
-    experts = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
-    needed = ["zero points"] * (not all(scheme.weights.symmetric for scheme in schemes))
-    needed += ["embeddings"] * _has_embeddings(matrices)
-    if needed and len(schemes) > 1:
-        yield f"{READER} reads {' and '.join(needed)} with {AS_FLOATS} only, and several schemes without it only; {way}"
-    # schemes in which it reads experts
-    ways = ("group", "channel")
-    formats = (WORDS, FP8, "mxfp4-pack-quantized")
-    read = [each for each in experts if each.format in formats and each.weights.strategy in ways]
-    if len(experts) > 1 or len(read) < len(experts) or not all(each.weights.symmetric for each in read):
-        yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
+    needs_floats = []
+    if not all(scheme.weights.symmetric for scheme in schemes):
+        needs_floats.append("zero points")
+    if _has_embeddings(matrices):
+        needs_floats.append("embeddings")
+    if needs_floats and len(schemes) > 1:
+        only = f"with {AS_FLOATS} only, and several schemes without it only"
+        yield f"{READER} reads {' and '.join(needs_floats)} {only}; {way_out}"
+    expert_schemes = {matrix.scheme for matrix in matrices if EXPERT.fullmatch(matrix.module)}
+    if len(expert_schemes) > 1 or not all(map(_is_read_for_experts, expert_schemes)):
+        yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in expert_schemes))}"
     by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
-    for kind in sorted(model_types(source.config) & (readers.NOT_BY_ROWS if by_rows else readers.SPLIT_BY_READERS)):
-        advice = "" if kind in readers.NOT_BY_ROWS else "; it does so with FP8_DYNAMIC or W8A8"
-        yield f"{READER} does not load such a model of type {kind}, whose matrices it splits or joins{advice}"
+    for model_type in sorted(model_types(source.config) & (NOT_BY_ROWS if by_rows else SPLIT_BY_READERS)):
+        advice = "" if model_type in NOT_BY_ROWS else "; it does so with FP8_DYNAMIC or W8A8"
+        yield f"{READER} does not load such a model of type {model_type}, whose matrices it splits or joins{advice}"
 
 
-def _call(out: Path, source: ModelFolder, options: list[str], sentences: bool) -> str:
-    if sentences:
-        inner = ", ".join(f'"{key}": {value}' for key, _, value in (option.partition("=") for option in options))
-        arguments = [repr(str(out)), *[f"model_kwargs={{{inner}}}"] * bool(inner)]
-        arguments += ["trust_remote_code=True"] * isinstance(source.config.get("auto_map"), dict)
-        return f"SentenceTransformer({', '.join(arguments)})"
-    names = source.config.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
+def _is_read_for_experts(scheme: LayerScheme) -> bool:
+    """Return whether transformers reads experts in a scheme."""
+    weights = scheme.weights
+    return scheme.format in EXPERT_FORMATS and weights.strategy in EXPERT_STRATEGIES and weights.symmetric
+
+
+def _sentence_model_call(out: Path, source: ModelFolder, options: list[str]) -> str:
+    """Return the call of sentence-transformers that loads a directory."""
+    arguments = [repr(str(out))]
+    if options:
+        pairs = (option.partition("=") for option in options)
+        entries = ", ".join(f'"{key}": {value}' for key, _, value in pairs)
+        arguments.append(f"model_kwargs={{{entries}}}")
+    if isinstance(source.config.get("auto_map"), dict):
+        arguments.append("trust_remote_code=True")
+    return f"SentenceTransformer({', '.join(arguments)})"
+
+
+def _call(out: Path, source: ModelFolder, options: list[str]) -> str:
+    """Return the call of transformers that loads a directory."""
+    architectures = source.config.get("architectures")
+    name = architectures[0] if isinstance(architectures, list) and architectures else None
     reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line will be pasted into code
-    if own := _class_of_own_code(source.config, reader):
-        reader = own
+    if reader_of_own_code := _class_of_own_code(source.config, reader):
+        reader = reader_of_own_code
         options = [*options, "trust_remote_code=True"]
     return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"
 
@@ -117,11 +147,11 @@ def _class_of_own_code(config: Mapping[str, Any], architecture: str) -> str:
     auto_map names code for each class that finds models; that of the model's architecture counts, else one with a head.
     """
     entries = config.get("auto_map")
-    found = {}
+    model_of: dict[str, str] = {}
     for name, reference in entries.items() if isinstance(entries, dict) else ():
         if name.startswith("AutoModel") and name.isidentifier():
-            found[name] = str(reference).rpartition(".")[2]
-    of_architecture = [name for name, model in found.items() if model == architecture]
+            model_of[name] = str(reference).rpartition(".")[2]
+    of_architecture = [name for name, model in model_of.items() if model == architecture]
     headless = "AutoModel"
-    with_head = sorted((name for name in found if name != headless), key=lambda name: (name != CAUSAL, name))
-    return next(iter([*of_architecture, *with_head, *found]), "")
+    with_head = sorted((name for name in model_of if name != headless), key=lambda name: (name != CAUSAL, name))
+    return next(iter([*of_architecture, *with_head, *model_of]), "")

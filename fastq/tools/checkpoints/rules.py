@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastq.tools.checkpoints import rules as rules_module
 from fastq.tools.checkpoints.config_json import HALVES, LANGUAGE, model_types, parts_of
 from fastq.tools.checkpoints.experts import EXPERT, EXPERTS, ONE_TENSOR, STACKED, TRANSPOSED, Stack, is_stack
 from fastq.tools.checkpoints.fused_modules import read_as_one
 from fastq.tools.checkpoints.module_names import tail_of
-from fastq.tools.checkpoints.skipped_modules import ignored, kind_by_shape, kind_of
+from fastq.tools.checkpoints.skipped_modules import ignore_list, kind_by_shape, kind_of
 from fastq.tools.checkpoints.tied_embeddings import is_tied
 from fastq.tools.files.patterns import check_patterns, fits, is_for
 from fastq.tools.files.tensor_specs import TensorSpec
@@ -29,7 +28,8 @@ OTHER_LAYERS = {
     ),
     "ibert": "layers with their own integer arithmetic",
 }
-IGNORED = "ignored"  # why a matrix stays that an option names
+IGNORED = "ignored"  # the reason for a matrix that an option leaves alone
+MOST_OF_GROUP = 6  # modules of a group of fused ones that a line names
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Rules:
 
     def includes(self, module: str, stack: str = "") -> bool:
         """Return whether a module of any kind is quantized: it is included, or has a scheme by its name."""
-        named = any(pattern == module for pattern, _ in self.schemes)
-        return named or any(_names(pattern, module, stack) for pattern in self.include)
+        has_own_scheme = any(pattern == module for pattern, _ in self.schemes)
+        return has_own_scheme or any(_names(pattern, module, stack) for pattern in self.include)
 
     def ignores(self, module: str, stack: str = "") -> bool:
         """Return whether a module is left alone by an option."""
@@ -62,7 +62,7 @@ def _names(pattern: str, module: str, stack: str) -> bool:
     return is_for(module, pattern) or (bool(stack) and fits(stack, pattern))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Matrix:
     """A matrix to quantize: a tensor of the model, or some rows of one of its matrices."""
 
@@ -85,7 +85,7 @@ class Plan:
     """The treatment of each tensor."""
 
     quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # matrices by tensor
-    left: dict[str, str] = field(default_factory=dict)  # why a tensor is copied
+    copied: dict[str, str] = field(default_factory=dict)  # for each other tensor the reason why it is copied
     notes: list[str] = field(default_factory=list)  # warnings about readers
 
     @property
@@ -95,66 +95,72 @@ class Plan:
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
         """Return the names or patterns of modules with matrices that are left alone, which readers must know."""
-        found = set()
-        for name in self.left:
-            module, _, parameter = name.removesuffix(".weight").rpartition(".")
+        modules = set()
+        for name in self.copied:
+            parent, _, parameter = name.removesuffix(".weight").rpartition(".")
             if len(tensors[name].shape) == 2 and name.endswith(".weight"):
-                found.add(name.removesuffix(".weight"))
+                modules.add(name.removesuffix(".weight"))
             elif len(tensors[name].shape) == 3 and parameter in STACKED:
-                found.add(module)
-        return ignored(found, [matrix.module for matrix in self.matrices])
+                modules.add(parent)
+        return ignore_list(modules, [matrix.module for matrix in self.matrices])
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
     """Decide the treatment of each tensor; raise ValueError if a matrix can't have its scheme, or a rule fits none."""
-    for kind in sorted(model_types(config) & set(rules_module.OTHER_LAYERS)):
-        what = rules_module.OTHER_LAYERS[kind]
-        raise ValueError(f"models of type {kind} have {what}: compressed-tensors has no format for them")
-    if "_diffusers_version" in config:
-        raise ValueError("it is a model of diffusers, which does not read compressed-tensors")
-    stacks = {name: [each.module for each in _stacked(spec, config, rules)[0]] for name, spec in tensors.items()}
-    modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
-    # names of the tensors of experts, too; a head may be the embedding
-    whole = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *whole], "module", is_for)
-    matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if is_matrix(spec)]
-    matrices += [*whole, *(module for stacked in stacks.values() for module in stacked)]
-    check_patterns("--include", rules.include, matrices, "matrix", is_for)
+    _check_model(config)
+    _check_patterns(tensors, config, rules)
     plan = Plan()
     for spec in tensors.values():
-        found, reason = _weights(spec, config, rules)
-        if found:
-            plan.quantized[spec.name] = found
+        matrices, reason = _matrices_to_quantize(spec, config, rules)
+        if matrices:
+            plan.quantized[spec.name] = matrices
         else:
-            plan.left[spec.name] = reason
+            plan.copied[spec.name] = reason
     if not plan.quantized:
-        wanted = "a two-dimensional weight that is not an embedding, norm or output head"
+        needed = "a two-dimensional weight that is not an embedding, norm or output head"
         has_floats = any(spec.dtype in HALVES and len(spec.shape) > 1 and spec.size for spec in tensors.values())
-        way = "; fastq quantize takes its file, with tensors of any name" if has_floats else ""
-        raise ValueError(f"it has no matrix to quantize: {wanted}{way}")
+        advice = "; fastq quantize takes its file, with tensors of any name" if has_floats else ""
+        raise ValueError(f"it has no matrix to quantize: {needed}{advice}")
     _check_schemes(plan, rules)
-    modules = [matrix.module for matrix in plan.matrices]
-    for name in (f"{module}.{end}" for module in modules for end in ("weight_scale", "weight_packed")):
-        if name in tensors:
-            module, _, end = name.rpartition(".")
-            raise ValueError(f"{module} has a {end}, but config.json has no quantization_config that describes it")
-    if twice := [module for module, count in Counter(modules).items() if count > 1]:
-        raise ValueError(f"two tensors would become the weight of {twice[0]}")
+    _check_names(plan, tensors)
     _check_tied(plan.matrices, config)
     _check_groups(list(plan.matrices))
     _check_fused(plan, tensors, rules)
     return plan
 
 
-def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
+def _check_model(config: Mapping[str, Any]) -> None:
+    """Refuse models that readers of compressed-tensors can't have."""
+    for model_type in sorted(model_types(config) & set(OTHER_LAYERS)):
+        layers = OTHER_LAYERS[model_type]
+        raise ValueError(f"models of type {model_type} have {layers}: compressed-tensors has no format for them")
+    if "_diffusers_version" in config:
+        raise ValueError("it is a model of diffusers, which does not read compressed-tensors")
+
+
+def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
+    """Refuse patterns of modules to leave alone, or to quantize, that match nothing."""
+    experts = {
+        name: [each.module for each in _expert_matrices(spec, config, rules)[0]] for name, spec in tensors.items()
+    }
+    modules = [module for name in experts for module in experts[name] or [name.rpartition(".")[0]]]
+    # names of the tensors of experts, too; a head may be the embedding
+    stacks = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *stacks], "module", is_for)
+    matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if is_matrix(spec)]
+    matrices += [*stacks, *(module for modules_of_stack in experts.values() for module in modules_of_stack)]
+    check_patterns("--include", rules.include, matrices, "matrix", is_for)
+
+
+def _matrices_to_quantize(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
     """Return the matrices of a tensor to quantize, or an empty list and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
-    stacked, reason = _stacked(spec, config, rules)
-    if any(rules.ignores(matrix.module, spec.name) for matrix in stacked):
+    matrices, reason = _expert_matrices(spec, config, rules)
+    if any(rules.ignores(matrix.module, spec.name) for matrix in matrices):
         return [], IGNORED
-    if stacked or reason:
-        return stacked, reason
+    if matrices or reason:
+        return matrices, reason
     module, _, parameter = spec.name.rpartition(".")
     if parameter != "weight":
         return [], parameter or "no weight"
@@ -165,11 +171,16 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     kind = kind_of(module) or kind_by_shape(module, spec.shape, config)
     if kind and not rules.includes(module):
         return [], kind
-    return [Matrix(module, spec.name, spec.shape, rules.scheme_of(module), kind)], ""
+    rows, columns = spec.shape
+    scheme = rules.scheme_of(module)
+    return [Matrix(module=module, tensor=spec.name, shape=(rows, columns), scheme=scheme, kind=kind)], ""
 
 
-def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
-    """Return the matrices in a tensor of experts, or why they can't be quantized one by one; of others neither."""
+def _expert_matrices(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
+    """Return the matrices in a tensor of experts, or why they can't be quantized one by one.
+
+    Of any other tensor, return no matrices and no reason.
+    """
     parent, _, name = spec.name.removesuffix(".weight").rpartition(".")
     if not is_stack(spec.name, spec.shape):
         return [], ""
@@ -188,10 +199,18 @@ def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     sizes = [size for part in parts_of(config, LANGUAGE) if type(size := part.get("hidden_size")) is int]
     if sizes and spec.shape[axis] not in sizes:
         return [], f"experts with axis {axis} not of hidden_size"
-    return [
-        Matrix(module, spec.name, (stack.rows, columns), rules.scheme_of(module, spec.name), None, expert, first)
+    matrices = [
+        Matrix(
+            module=module,
+            tensor=spec.name,
+            shape=(stack.rows, columns),
+            scheme=rules.scheme_of(module, spec.name),
+            expert=expert,
+            first=first,
+        )
         for module, expert, first in stack.modules()
-    ], ""
+    ]
+    return matrices, ""
 
 
 def is_matrix(spec: TensorSpec) -> bool:
@@ -200,50 +219,69 @@ def is_matrix(spec: TensorSpec) -> bool:
 
 
 def _check_schemes(plan: Plan, rules: Rules) -> None:
-    modules = [matrix.module for matrix in plan.matrices]
-    whole = [name.removesuffix(".weight") for name in plan.quantized]
+    """Refuse schemes for patterns that match no matrix that is quantized."""
+    quantized = [matrix.module for matrix in plan.matrices]
+    quantized += [name.removesuffix(".weight") for name in plan.quantized]
     for pattern, scheme in rules.schemes:
-        stay = [name.removesuffix(".weight") for name in plan.left if is_for(name.removesuffix(".weight"), pattern)]
-        if stay and not any(is_for(module, pattern) for module in (*modules, *whole)):
-            reason = plan.left.get(f"{stay[0]}.weight") or plan.left[stay[0]]
-            way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices left alone by name"
-            raise ValueError(f"{pattern} matches {stay[0]}, which is not quantized ({reason}) as {scheme.name}{way}")
+        if any(is_for(module, pattern) for module in quantized):
+            continue
+        for name, reason in plan.copied.items():
+            module = name.removesuffix(".weight")
+            if is_for(module, pattern):
+                advice = "" if reason == IGNORED else f"; --include '{pattern}' quantizes matrices left alone by name"
+                raise ValueError(
+                    f"{pattern} matches {module}, which is not quantized ({reason}) as {scheme.name}{advice}"
+                )
     patterns = [pattern for pattern, _ in rules.schemes]
-    check_patterns("--scheme-for", patterns, [*modules, *whole], "matrix that is quantized", is_for)
+    check_patterns("--scheme-for", patterns, quantized, "matrix that is quantized", is_for)
+
+
+def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
+    """Refuse matrices whose stored tensors would have the names of others."""
+    modules = [matrix.module for matrix in plan.matrices]
+    for module in modules:
+        for end in ("weight_scale", "weight_packed"):
+            if f"{module}.{end}" in tensors:
+                raise ValueError(f"{module} has a {end}, but config.json has no quantization_config that describes it")
+    twice = [module for module, count in Counter(modules).items() if count > 1]
+    if twice:
+        raise ValueError(f"two tensors would become the weight of {twice[0]}")
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
+    """Refuse heads and embeddings that are one matrix."""
     for matrix in matrices:
         if is_tied(matrix.kind, config):
-            why = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
-            raise ValueError(f"{matrix.module} stays as it is: {why}")
+            reason = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
+            raise ValueError(f"{matrix.module} stays as it is: {reason}")
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
     """Refuse groups that do not fill rows, as readers do."""
     sizes = {matrix.module: matrix.scheme.weights.group_size for matrix in matrices}
-    bad = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
-    if bad:
-        first, *others = bad
-        tails = sorted({re.escape(tail_of(each.module)) for each in bad})
-        name = f"re:.*({'|'.join(tails)})$" if others else first.module
-        # the option is for all integers in groups, so it must suit those that are right as they are, too
-        most = math.gcd(*(matrix.shape[1] for matrix in matrices if matrix.scheme.in_groups))
-        helps = most > 1 and all(matrix.scheme.in_groups for matrix in bad)
-        raise ValueError(
-            f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
-            f"{f', and so have {len(others)} others' if others else ''}: "
-            f"{f'a --group-size that divides {most}, ' if helps else ''}--ignore {shlex.quote(name)}, "
-            f"or --scheme-for {shlex.quote(name + '=W8A8')}"
-        )
+    unfit = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
+    if not unfit:
+        return
+    first, *more = unfit
+    tails = sorted({re.escape(tail_of(matrix.module)) for matrix in unfit})
+    pattern = f"re:.*({'|'.join(tails)})$" if more else first.module
+    # the option is for all integers in groups, so it must suit those that are right as they are, too
+    divisor = math.gcd(*(matrix.shape[1] for matrix in matrices if matrix.scheme.in_groups))
+    is_option_enough = divisor > 1 and all(matrix.scheme.in_groups for matrix in unfit)
+    raise ValueError(
+        f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
+        f"{f', and so have {len(more)} others' if more else ''}: "
+        f"{f'a --group-size that divides {divisor}, ' if is_option_enough else ''}--ignore {shlex.quote(pattern)}, "
+        f"or --scheme-for {shlex.quote(pattern + '=W8A8')}"
+    )
 
 
 def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) -> None:
     """Refuse or note unequal schemes of matrices that vLLM and SGLang read as one."""
-    groups: dict[tuple[str, int], dict[str, str]] = {}
+    groups: dict[tuple[str, int], dict[str, str]] = {}  # scheme by module; empty for one that stays as it is
     for matrix in plan.matrices:
         groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
-    for name in plan.left:
+    for name in plan.copied:
         if is_matrix(tensors[name]) or is_stack(name, tensors[name].shape):
             module = name.removesuffix(".weight")
             groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = ""
@@ -251,8 +289,9 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     unequal = [group for group in groups.values() if len(set(group.values())) > 1]
     if not unequal:
         return
-    told = ", ".join(f"{module} {names[scheme]}" for module, scheme in list(unequal[0].items())[:6])
-    note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {told}"
+    first = list(unequal[0].items())[:MOST_OF_GROUP]
+    schemes = ", ".join(f"{module} {names[scheme]}" for module, scheme in first)
+    note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {schemes}"
     note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
     if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
         tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))

@@ -9,6 +9,12 @@ from typing import Any
 from fastq.tools.checkpoints.config_json import parts_of
 from fastq.tools.checkpoints.module_names import matches, tail_of
 
+# kinds of modules that stay as floats
+HEAD = "output head"
+EMBEDDING = "embedding"
+ROUTER = "router"
+NORM = "normalization"
+
 # Heads are not part of a layer with a number. They may have modules of their own: cls.predictions.transform.dense
 _WORDS = (
     r"(?!shared_)([^.]*_)?heads?|head_[^.]*|[^.]*classif[^.]*|[^.]*predictions?|[^.]+_predictor|[^.]*logits?[^.]*|"
@@ -24,10 +30,10 @@ _EMBEDDINGS = (
 ROUTERS = r"(.*\.)?(gate|[^.]*router[^.]*(\.(layer|classifier|proj))?|shared_expert_gate)"
 # names of modules that no tool quantizes by default, and what they are
 LEFT_ALONE = (
-    (re.compile(HEADS), "output head"),
-    (re.compile(_EMBEDDINGS, re.IGNORECASE), "embedding"),
-    (re.compile(r".*norm\d*(\.(scale|shift))?"), "normalization"),
-    (re.compile(ROUTERS), "router"),
+    (re.compile(HEADS), HEAD),
+    (re.compile(_EMBEDDINGS, re.IGNORECASE), EMBEDDING),
+    (re.compile(r".*norm\d*(\.(scale|shift))?"), NORM),
+    (re.compile(ROUTERS), ROUTER),
 )
 
 
@@ -36,25 +42,20 @@ def kind_of(module: str) -> str | None:
     return next((kind for pattern, kind in LEFT_ALONE if pattern.fullmatch(module)), None)
 
 
-def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
+def ignore_list(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     """Return the names of modules that are left alone, and patterns that match them but no quantized module.
 
     Readers have heads that are tied to the embedding and are in no file, and put modules into other modules, so that
     names begin differently.
     """
     names = sorted({"lm_head", *left} - set(quantized))
-    patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == "router" for name in names)]
+    patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == ROUTER for name in names)]
     patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
-    return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
+    return [*names, *(pattern for pattern in patterns if not any(matches(name, pattern) for name in quantized))]
 
 
-# as `kind_of` calls them
-HEAD = "output head"
-EMBEDDING = "embedding"
-ROUTER = "router"
-NORM = "normalization"
-EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json
-OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # and those of axes that are not words
+EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json with the number of experts
+OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # keys with lengths of axes, but of words
 GATE = re.compile(r"gate(?!_proj)|router|switch|^wg$", re.IGNORECASE)  # parts of the names of routers
 NUMBERED = re.compile(r"(^|\.)\d+\.")  # names of modules within layers
 
@@ -65,9 +66,11 @@ def kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]
     A matrix outside the layers with a row for each word, of which there are more than columns, is an embedding, or a
     head, which stays as well. A module of a gate or of a router with a row for each expert is a router.
     """
-    words, experts, others = (set[int]() for _ in range(3))
-    for part in parts_of(config):
-        for key, size in part.items():
+    words: set[int] = set()
+    experts: set[int] = set()
+    other_sizes: set[int] = set()
+    for settings in parts_of(config):
+        for key, size in settings.items():
             if type(size) is not int:
                 continue
             if key.endswith("vocab_size"):
@@ -75,8 +78,8 @@ def kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]
             elif EXPERT_COUNT.search(key):
                 experts.add(size)
             elif OTHER_SIZE.search(key):
-                others.add(size)
-    if shape[0] in words - others and shape[0] > shape[1] and not NUMBERED.search(module):
+                other_sizes.add(size)
+    if shape[0] in words - other_sizes and shape[0] > shape[1] and not NUMBERED.search(module):
         return EMBEDDING
     is_gate = any(GATE.search(name) for name in module.split(".")[-2:])
     return ROUTER if is_gate and shape[0] in experts else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,9 +25,8 @@ from fastq.tools.layouts.compressed_tensors import StoredForm, array_of, form_of
 from fastq.tools.layouts.layout import Reading, without_zero_scales
 from fastq.tools.layouts.schemes import LayerScheme
 
-# the latter has the group of each column
 ZERO_POINT = "weight_zero_point"
-ORDER = "weight_g_idx"
+ORDER = "weight_g_idx"  # the group of each column
 SUFFIXES = ("weight", "weight_packed", "weight_scale", ZERO_POINT, "weight_global_scale", "weight_shape")
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that a scheme does not include
 RECIPROCAL = "weight_scale_2"  # the global scale of modelopt
@@ -34,20 +34,19 @@ POWERS = "F8_E8M0"  # dtype of scales that are powers of two; some writers use i
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredWeight:
+class StoredWeight(ABC):
     """A quantized weight of a model: a matrix, or the matrices of experts one below the other."""
 
     source: ModelFolder
-    module: str
-    name: str  # name and shape of the original tensor
-    shape: tuple[int, ...]
-    found: dict[str, TensorSpec]  # the stored tensors, by their roles
+    module: str  # the name of the layer
+    name: str  # the name of the original tensor
+    shape: tuple[int, ...]  # its shape
+    roles: dict[str, TensorSpec]  # the stored tensors by their roles, as the layout names them
     matrix: tuple[int, int]  # rows and columns of all matrices
-    codes: TensorSpec  # stored tensors that the original tensor replaces
+    codes: TensorSpec  # the stored tensor that the original tensor replaces
+    label: str  # how it is stored, for tables
     order: NDArray[np.intp] | None = None  # columns in the order of their groups, if that differs from their own order
     is_transposed: bool = False  # whether the tensor has the columns of each matrix for rows
-
-    label: str  # how it is stored
     block_rows: int = 1  # number of rows that share scales
 
     @property
@@ -55,8 +54,9 @@ class StoredWeight:
         """The weight, if compressed-tensors stores the matrix like this, in order, without experts; else None."""
         return self if isinstance(self, CompressedWeight) and len(self.shape) == 2 and self.order is None else None
 
+    @abstractmethod
     def _rows(self, start: int, stop: int) -> QuantizedArray:
-        raise NotImplementedError
+        """Return a chunk of rows as they are stored."""
 
     def _naming(self) -> AbstractContextManager[None]:
         """Name the weight and its file in an error about it."""
@@ -84,7 +84,7 @@ class StoredWeight:
 
     @property
     def is_direct(self) -> bool:
-        """Return whether `whole` has the shape of the tensor, with its columns in their own order."""
+        """Whether `whole` has the shape of the tensor, with its columns in their own order."""
         return self.order is None and len(self.shape) == 2 and self.block_rows == 1
 
     def all_values(self) -> Array:
@@ -102,7 +102,7 @@ class StoredWeight:
     @property
     def nbytes(self) -> int:
         """Bytes of all stored tensors."""
-        return sum(spec.nbytes for spec in self.found.values())
+        return sum(spec.nbytes for spec in self.roles.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,19 +119,19 @@ class CompressedWeight(StoredWeight):
         return form_of(self.scheme, self.matrix, "F32")
 
     def part(self, suffix: str) -> Array:
-        """Return a stored tensor in the expected dtype and shape."""
+        """Return a stored tensor, by the end of its name, in the expected dtype and shape."""
         spec = self.specs[suffix]
-        array = self.source.load(self.found[suffix].name)
+        array = self.source.load(self.roles[suffix].name)
         if suffix == ZERO_POINT:
             return self.form.stored_zero_points(self.form.zero_points(array))
-        if self.found[suffix].name.endswith(RECIPROCAL):
+        if self.roles[suffix].name.endswith(RECIPROCAL):
             with np.errstate(divide="ignore"):  # of an expert that calibration never met
                 array = 1 / array
         elif spec.dtype == "U8":
             array = array.view(np.uint8)
         elif spec.dtype == "I64":
             array = array.astype(np.int64, copy=False)
-        elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
+        elif suffix == "weight_scale" and self.roles[suffix].dtype in (POWERS, "U8"):
             array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
         if suffix == "weight_scale" and self.scale_rows is not None:
             array = array.reshape(-1, array.shape[-1])[self.scale_rows]
@@ -143,10 +143,10 @@ class CompressedWeight(StoredWeight):
         if not factor > 0:  # division by inf would make everything 0
             raise ValueError(f"its global scale is {factor}, which must be positive")
         codes, scale, zero_point = form.read(load)
-        if form.has_global_scale and self.found["weight_global_scale"].name.endswith(RECIPROCAL):
-            stored = self.source.load(self.found["weight_global_scale"].name)
-            # as modelopt does, not rounded twice
-            scale = scale.astype(np.float32) * stored.reshape(())
+        if form.has_global_scale and self.roles["weight_global_scale"].name.endswith(RECIPROCAL):
+            times = self.source.load(self.roles["weight_global_scale"].name)
+            # a product, as in modelopt: a division by the reciprocal would round twice
+            scale = scale.astype(np.float32) * times.reshape(())
             factor = 1.0
         q = array_of(codes, scale, zero_point, form, self.scheme.weights, factor)
         if self.order is None:
@@ -164,12 +164,20 @@ class PackedWeight(StoredWeight):
     block_size: int  # 0: derived from the tensors
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
-        words = slice(start * self.bits // 32, -(-stop * self.bits // 32))
-        where = {"qweight": words if self.layout == "awq" else slice(start, stop), "qzeros": words}
-        tensors = {end: self.source.load(spec.name) for end, spec in self.found.items()}
-        if "g_idx" in tensors:  # int64 of some writers
-            tensors["g_idx"] = tensors["g_idx"].astype(np.int32)
         rows = slice(start, stop)
-        parts = {end: x if x.ndim == 1 else x[:, where.get(end, rows)] for end, x in tensors.items()}
-        row = LAYOUTS[self.layout]
-        return row.read(Reading(row, parts, as_qtype(f"uint{self.bits}"), None, self.block_size, True))
+        words = slice(start * self.bits // 32, -(-stop * self.bits // 32))
+        columns_of = {"qweight": words if self.layout == "awq" else rows, "qzeros": words, "scales": rows}
+        tensors = {role: self.source.load(spec.name) for role, spec in self.roles.items()}
+        chunk = {role: array[:, columns_of[role]] for role, array in tensors.items() if role != "g_idx"}
+        if "g_idx" in tensors:  # int64 of some writers
+            chunk["g_idx"] = tensors["g_idx"].astype(np.int32)
+        layout = LAYOUTS[self.layout]
+        reading = Reading(
+            layout=layout,
+            tensors=chunk,
+            qtype=as_qtype(f"uint{self.bits}"),
+            shape=None,
+            block_size=self.block_size,
+            sort_inputs=True,
+        )
+        return layout.read(reading)

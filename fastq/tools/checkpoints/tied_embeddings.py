@@ -9,15 +9,14 @@ from typing import Any
 from fastq.tools.checkpoints.config_json import parts_of
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD
 
-# tensors that models create if no file has them: a head or an embedding that is tied to another one, tables of
-# positions
+# tensors that models create if no file has them: a head or an embedding that is tied to another one
 TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte|shared)\.(weight|bias)")
 
 
 def is_tied(kind: str | None, config: Mapping[str, Any]) -> bool:
-    """Whether a head or an embedding is, or may be, one matrix with another one: readers hold it as floats."""
-    flags = [part.get("tie_word_embeddings") for part in parts_of(config)]
-    named = config.get("architectures")
-    bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
-    perhaps = True in flags or (kind == EMBEDDING and False not in flags)
-    return perhaps and not bare and kind in (HEAD, EMBEDDING)
+    """Return whether a head or an embedding is, or may be, one matrix with another one."""
+    flags = [settings.get("tie_word_embeddings") for settings in parts_of(config)]
+    names = config.get("architectures")
+    has_no_head = isinstance(names, list) and bool(names) and str(names[0]).endswith("Model")
+    may_be_tied = True in flags or (kind == EMBEDDING and False not in flags)
+    return may_be_tied and not has_no_head and kind in (HEAD, EMBEDDING)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fastq.tools.cli.errors import called
-from fastq.tools.files.texts import listed
+from fastq.tools.files.texts import alternatives
 from fastq.tools.tensors.netcdf_zarr import NETCDF, is_store
 from fastq.tools.tensors.reading import SUFFIXES
 
@@ -48,7 +48,7 @@ class Source(click.Path):
             self.fail(f"{name!r} is {what}; {way.format(name)}", param, ctx)
         if kind not in self.accepted:
             suffixes = [each for each in self.accepted if each not in (FOLDER, ZARR_STORE)]
-            reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
+            reasons = [f"does not end in {alternatives(suffixes)}"] if suffixes else []
             reasons += ["is not a folder"] if FOLDER in self.accepted else []
             hint = f"; {OF_TORCH}" if path.suffix in TORCH_SUFFIXES else ""
             self.fail(f"{called(path)!r} {' and '.join(reasons)}{hint}", param, ctx)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from fastq.tools.files.texts import listed
+from fastq.tools.files.texts import alternatives
 
 WRITABLE = click.Path(path_type=Path)
 
@@ -22,7 +22,7 @@ def with_suffix(
         if path is not None and path.suffix not in suffixes:
             held = (hint or {}).get(path.suffix)
             why = f"; a {path.suffix} file holds {held}" if held else ""
-            raise click.BadParameter(f"{path.name!r} does not end in {listed(suffixes)}{why}")
+            raise click.BadParameter(f"{path.name!r} does not end in {alternatives(suffixes)}{why}")
         return path
 
     return check

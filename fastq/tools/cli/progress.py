@@ -69,7 +69,8 @@ def tasks_shown() -> Iterator[None]:
     if importlib.util.find_spec("dask") is None:
         yield
         return
-    callback: Any = importlib.import_module("dask.callbacks").Callback
+    from dask.callbacks import Callback
+
     total = 0
     with _bar("tasks", bars.MofNCompleteColumn(), total=None) as update:
 
@@ -78,7 +79,7 @@ def tasks_shown() -> Iterator[None]:
             total += sum(len(state[kind]) for kind in ("ready", "waiting"))
             update(total=total)
 
-        with callback(start_state=begin, posttask=lambda *_: update(advance=1)):
+        with Callback(start_state=begin, posttask=lambda *_: update(advance=1)):
             yield
 
 

@@ -83,7 +83,7 @@ def schemes_for(source: Path) -> Trials:
     if not (source / CONFIG).is_file():
         return Trials(_ways_of_file, vectors=source.suffix == ".npy")
     try:
-        model = ModelFolder(source)
+        model = ModelFolder.open(source)
         rules = Rules(PRESETS["W8A8"])
         if not model.quantization:
             check_floats(model)
@@ -93,7 +93,7 @@ def schemes_for(source: Path) -> Trials:
 
     def stays(tensor: Tensor) -> str:
         if plan is None or tensor.name not in plan.quantized:
-            why = plan and plan.left.get(tensor.name)
+            why = plan and plan.copied.get(tensor.name)
             return f"copied by fastq convert: {why}" if why else "not quantized by fastq convert"
         return "rows shorter than a group" if tensor.shape[-1] % LEAST_GROUP else ""
 

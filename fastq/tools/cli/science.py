@@ -30,11 +30,11 @@ from fastq.tools.tensors.netcdf_zarr import (
     NETCDF,
     ZARR,
     groups_of,
-    library,
-    shortest,
-    special,
-    unreadable,
-    way_to,
+    import_xarray,
+    open_options,
+    shortest_number,
+    special_variables,
+    unreadable_variables,
 )
 from fastq.tools.tensors.netcdf_zarr_copies import Result, write
 
@@ -106,7 +106,7 @@ def convert_store(
             _put(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):
-        entry.update({column: shortest(made[name].attrs.get(attribute)) for column, attribute in told.items()})
+        entry.update({column: shortest_number(made[name].attrs.get(attribute)) for column, attribute in told.items()})
     if entries:
         print_table(entries, ("variable", "dtype", *told))
     else:
@@ -117,7 +117,7 @@ def convert_store(
 def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
     names = [str(name) for name in ds.variables]
-    lost = unreadable(source)
+    lost = unreadable_variables(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
         with refused(argument=option):
             check_patterns(option, patterns, [*names, *lost], "variable")
@@ -126,7 +126,7 @@ def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]
         ways = " ".join(f"--drop {name}" for name in others)
         raise ValueError(f"netCDF4 can't read {', '.join(others)}, which OUT would lack: {ways} allows it")
     stay = [name for name in names if any(fits(name, pattern) for pattern in exclude)]
-    excluded = dict.fromkeys((*stay, *dropped, *special(source)))
+    excluded = dict.fromkeys((*stay, *dropped, *special_variables(source)))
     return [name for name in excluded if name in ds.variables], [name for name in dropped if name in ds.variables]
 
 
@@ -207,5 +207,5 @@ def _opened(source: Path) -> Iterator[Any]:
     if len(groups) > 1:
         names = ", ".join(sorted(name for name in groups if name != "/"))
         raise ValueError(f"it has groups, and only the root group would be written: {names}")
-    with library().open_dataset(source, chunks=chunks, **AS_STORED, **way_to(source)) as ds:
+    with import_xarray().open_dataset(source, chunks=chunks, **AS_STORED, **open_options(source)) as ds:
         yield ds

@@ -53,7 +53,7 @@ def sums_of(measured: Comparison, values: Array) -> Errors:
 
 def errors_in(parts: Sequence[Totals]) -> Errors:
     """Return the sums of all parts."""
-    return reduce(Errors.with_more, (Errors(each.noise, each.signal, each.largest) for each in parts), NO_ERRORS)
+    return reduce(Errors.with_more, (Errors(part.noise, part.signal, part.largest) for part in parts), NO_ERRORS)
 
 
 def signal_of(values: Array) -> float:

@@ -37,9 +37,12 @@ class NpySource:
         with path.open("rb") as file:
             header = _npy_header(file, path.stat().st_size)
             start = file.tell()
-        self.path, self._array = path, np.empty(header.shape if not header.nbytes else 0, header.dtype)
+        self.path = path
         if header.nbytes:
-            self._array = np.asarray(np.memmap(path, header.dtype, "r", start, header.shape, header.order))
+            mapped = np.memmap(path, header.dtype, "r", offset=start, shape=header.shape, order=header.order)
+            self._array = np.asarray(mapped)
+        else:  # which can't be mapped
+            self._array = np.empty(header.shape, header.dtype)
         name = name_of(path)
         self.tensors = {name: header.spec(name)}
         self.metadata: dict[str, str] = {}
@@ -57,21 +60,22 @@ class NpzSource(NpySource):
     """The arrays of a .npz file, each read when it is asked for; one is a text, JSON of metadata, if fastq wrote it."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.tensors = path, dict[str, TensorSpec]()
+        self.path = path
+        self.tensors: dict[str, TensorSpec] = {}
         self.metadata: dict[str, str] = {}
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 if name in self.tensors or name == member.filename:
-                    held = "not an array" if name == member.filename else "there twice"
-                    raise ValueError(f"its member {member.filename!r} is {held}")
+                    reason_against = "not an array" if name == member.filename else "there twice"
+                    raise ValueError(f"its member {member.filename!r} is {reason_against}")
                 with archive.open(member) as file:
                     self.tensors[name] = _npy_header(file, member.file_size).spec(name)
         if METADATA in self.tensors and self.tensors[METADATA].dtype.startswith("str"):
-            found = json.loads(str(self.load(METADATA)), object_pairs_hook=without_duplicates)
-            if not (isinstance(found, dict) and all(isinstance(value, str) for value in found.values())):
-                raise ValueError(f"its {METADATA} is not an object with texts")
-            self.metadata = found
+            metadata = json.loads(str(self.load(METADATA)), object_pairs_hook=without_duplicates)
+            if not (isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())):
+                raise ValueError(f"its {METADATA} must be a JSON object of strings")
+            self.metadata = metadata
             del self.tensors[METADATA]
 
     def load(self, name: str) -> Array:

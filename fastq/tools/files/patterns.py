@@ -49,13 +49,13 @@ def is_found(tensor: str, pattern: str) -> bool:
 
 
 def check_patterns(
-    option: str, patterns: Iterable[str], names: Iterable[str], what: str, fit: Callable[[str, str], bool] = fits
+    option: str, patterns: Iterable[str], names: Iterable[str], noun: str, fit: Callable[[str, str], bool] = fits
 ) -> None:
-    """Raise ValueError with the nearest names if a pattern matches no name."""
+    """Raise ValueError with the nearest names if a pattern matches no name; `noun` is what the names are of."""
     names = list(names)
-    idle = next((each for each in patterns if not any(fit(name, each) for name in names)), None)
-    if idle is not None:
-        raise ValueError(f"no {what} has a name that matches {idle!r}{advice(option, idle, names, fit)}")
+    for pattern in patterns:
+        if not any(fit(name, pattern) for name in names):
+            raise ValueError(f"no {noun} has a name that matches {pattern!r}{advice(option, pattern, names, fit)}")
 
 
 def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, str], bool] = fits) -> str:
@@ -65,28 +65,29 @@ def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, 
     plain = text.strip("*")
     for spelled in (f"*{plain}*", f"re:.*{text}", f"re:(?i).*{re.escape(plain)}", f"re:(?i).*{text}"):
         try:
-            found = [name for name in names if plain and fit(name, spelled)]
+            matching = [name for name in names if plain and fit(name, spelled)]
         except re.error:
             continue
-        if found:
-            return f"; {option} '{spelled}' matches {len(found)} of them: {_first(found)}"
+        if matching:
+            return f"; {option} '{spelled}' matches {len(matching)} of them: {_first_names(matching)}"
     return nearest(plain, names)
 
 
 def nearest(text: str, names: Iterable[str]) -> str:
     """Return, for an error, the names that contain a text, or that resemble it as a whole or by their ends."""
     names = list(names)
-    found = [name for name in names if text and text in name]
-    if not found:
-        by_part: dict[str, str] = {}
+    similar = [name for name in names if text and text in name]
+    if not similar:
+        name_with: dict[str, str] = {}  # by the name, its module, and the last words of the module
         for name in names:
             module = name.removesuffix(WEIGHT)
-            for part in (name, module, module.rpartition(".")[2], ".".join(module.split(".")[-2:])):
-                by_part.setdefault(part, name)
-        near = difflib.get_close_matches(re.sub(r"[*?\[\]]", "", text).strip("."), by_part, NEAREST, 0.5)
-        found = list(dict.fromkeys(by_part[part] for part in near))
-    return f"; the nearest are {_first(found)}" if found else ""
+            for end in (name, module, module.rpartition(".")[2], ".".join(module.split(".")[-2:])):
+                name_with.setdefault(end, name)
+        ends = difflib.get_close_matches(re.sub(r"[*?\[\]]", "", text).strip("."), name_with, NEAREST, 0.5)
+        similar = list(dict.fromkeys(name_with[end] for end in ends))
+    return f"; the nearest are {_first_names(similar)}" if similar else ""
 
 
-def _first(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
+    """Return the first of some names, and dots if there are more."""
     return ", ".join(names[:NEAREST]) + ", ..." * (len(names) > NEAREST)

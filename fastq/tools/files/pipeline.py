@@ -29,19 +29,19 @@ WORKERS = 4  # most pieces at a time: the serial parts of one overlap with kerne
 Progress = Callable[[int, int], None]  # called with the bytes and tensors of the source that are done
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Converted:
     """The result for a tensor: a row of a table."""
 
-    name: str  # name and shape of the tensor; a total has shape None
-    shape: Shape | None
-    before: int  # bytes, and number of elements
-    after: int
-    source: str  # its old type (in GGUF files, else empty), and its scheme, or why it was not quantized
-    target: str
-    errors: Errors | None = None  # None without measured errors
+    name: str
+    shape: Shape | None  # None: a total
+    before: int  # bytes in the source
+    after: int  # bytes in the result
+    source: str = ""  # its old type, in GGUF files
+    target: str  # its scheme, or why it was not quantized
+    errors: Errors | None = None  # None if they were not measured
     weighted: bool = False  # whether an importance matrix was used
-    size: int = 0
+    size: int = 0  # number of elements
     remark: str = ""  # changes of its values other than quantization
 
     @property
@@ -58,22 +58,28 @@ class Converted:
 def total_of(rows: Sequence[Converted]) -> Converted:
     """Return the total: the sums of the tensors that have an error, as copied ones have none, and the largest error."""
     measured = [row.errors for row in rows if row.errors is not None]
-    wrong = [each for each in measured if each.noise]
-    errors = reduce(Errors.with_more, wrong or measured) if measured else None
-    before, after, size = (sum(getattr(row, name) for row in rows) for name in ("before", "after", "size"))
-    return Converted(count_text(len(rows), "tensor"), None, before, after, "", "total", errors, size=size)
+    noisy = [errors for errors in measured if errors.noise]
+    return Converted(
+        name=count_text(len(rows), "tensor"),
+        shape=None,
+        before=sum(row.before for row in rows),
+        after=sum(row.after for row in rows),
+        target="total",
+        errors=reduce(Errors.with_more, noisy or measured) if measured else None,
+        size=sum(row.size for row in rows),
+    )
 
 
 class Piece(NamedTuple):
-    """The data to store for some rows, by the names of the tensors that grow by it; their bytes in the source."""
+    """The data to store for some rows of a tensor."""
 
-    stored: dict[str, Array]
-    nbytes: int
+    stored: dict[str, Array]  # by the names of the tensors that grow by it
+    nbytes: int  # bytes in the source
     errors: Errors | None = None
-    remark: str = ""
+    remark: str = ""  # as in `Converted`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """The conversion of a tensor of the source, or of a matrix in it: fields as in `Converted`, and the work."""
 
@@ -81,16 +87,22 @@ class Task:
     shape: Shape
     before: int
     target: str
-    pieces: Iterable[Callable[[], Piece]]
+    pieces: Iterable[Callable[[], Piece]]  # each call makes the data of some rows
     specs: Sequence[TensorSpec] = ()  # tensors of a .safetensors file to which the pieces are appended
     source: str = ""
     weighted: bool = False
 
 
-def copied(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copied") -> Task:
+def copy_task(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copied") -> Task:
     """Return the task that copies a tensor whose bytes `raw` returns."""
-    work = [lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)]
-    return Task(spec.name, spec.shape, spec.nbytes, target, work, [spec])
+    return Task(
+        name=spec.name,
+        shape=spec.shape,
+        before=spec.nbytes,
+        target=target,
+        pieces=[lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)],
+        specs=[spec],
+    )
 
 
 class Output(Protocol):
@@ -103,48 +115,64 @@ class Output(Protocol):
 def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_parallel: bool = False) -> list[Converted]:
     """Run the tasks of all tensors of a source in their order, and return the results.
 
-    `progress` is called with bytes after each piece, and with a tensor after its tasks. With `in_parallel` threads work
-    on some pieces at a time, which takes the memory of several pieces.
+    `tasks` has a list of tasks for each tensor. `progress` is called with bytes after each piece, and with a tensor
+    after its tasks. With `in_parallel` several threads make pieces at a time, which takes the memory of several pieces.
     """
-    done = []
+    results = []
     with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
         try:
-            for each in tasks:
-                for task in each:
-                    errors = None
-                    after = 0
-                    remark = ""
-                    for piece in _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces):
-                        remark = remark or piece.remark
-                        after += sum(out.append(name, rows) for name, rows in piece.stored.items())
-                        if piece.errors is not None:
-                            errors = piece.errors if errors is None else errors.with_more(piece.errors)
-                        progress(piece.nbytes, 0)
-                        del piece  # before the next one is made
-                    size = math.prod(task.shape)
-                    about = (task.before, after, task.source, task.target)
-                    done.append(Converted(task.name, task.shape, *about, errors, task.weighted, size, remark))
+            for tasks_of_tensor in tasks:
+                for task in tasks_of_tensor:
+                    pieces = _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces)
+                    results.append(_run_task(task, pieces, out, progress))
                 progress(0, 1)
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)  # pieces that nobody waits for
             raise
-    return done
+    return results
+
+
+def _run_task(task: Task, pieces: Iterator[Piece], out: Output, progress: Progress) -> Converted:
+    """Write the pieces of a task, and return the result."""
+    errors = None
+    nbytes = 0
+    remark = ""
+    for piece in pieces:
+        remark = remark or piece.remark
+        nbytes += sum(out.append(name, rows) for name, rows in piece.stored.items())
+        if piece.errors is not None:
+            errors = piece.errors if errors is None else errors.with_more(piece.errors)
+        progress(piece.nbytes, 0)
+        del piece  # before the next one is made
+    return Converted(
+        name=task.name,
+        shape=task.shape,
+        before=task.before,
+        after=nbytes,
+        source=task.source,
+        target=task.target,
+        errors=errors,
+        weighted=task.weighted,
+        size=math.prod(task.shape),
+        remark=remark,
+    )
 
 
 def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:
     """Yield pieces in their order, while threads work on the following ones."""
-    begun: deque[Future[Piece]] = deque()
+    futures: deque[Future[Piece]] = deque()
     for work in pieces:
-        begun.append(executor.submit(work))
-        if len(begun) > WORKERS:
-            yield begun.popleft().result()
-    while begun:
-        yield begun.popleft().result()
+        futures.append(executor.submit(work))
+        if len(futures) > WORKERS:
+            yield futures.popleft().result()
+    while futures:
+        yield futures.popleft().result()
 
 
 def header_of(tasks: Iterable[list[Task]], metadata: Mapping[str, str]) -> Header:
     """Return the header of the file that some tasks write."""
-    return Header((spec for each in tasks for task in each for spec in task.specs), metadata)
+    specs = (spec for tasks_of_tensor in tasks for task in tasks_of_tensor for spec in task.specs)
+    return Header(specs, metadata)
 
 
 def write_file(out: Path, tasks: list[list[Task]], metadata: Mapping[str, str], progress: Progress) -> list[Converted]:

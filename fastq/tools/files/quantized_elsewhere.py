@@ -63,16 +63,18 @@ def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewher
     layers: dict[str, list[tuple[TensorSpec, str]]] = {}
     for spec in tensors:
         end = _END.search(spec.name)
-        layer, word = (spec.name, "") if end is None else (spec.name[: end.start()], end[0])
+        layer = spec.name if end is None else spec.name[: end.start()]
+        word = "" if end is None else end[0]
         layers.setdefault(layer, []).append((spec, word))
-    found = []
-    for parts in layers.values():
-        codes = [spec for spec, word in parts if _are_codes(spec, word)]
-        parameters = [spec for spec, word in parts if _PARAMETER.match(word)]
+    weights = []
+    for tensors_of_layer in layers.values():
+        codes = [spec for spec, word in tensors_of_layer if _are_codes(spec, word)]
+        parameters = [spec for spec, word in tensors_of_layer if _PARAMETER.match(word)]
         if codes and any(_NEEDED.match(spec.name) for spec in parameters):
-            first, *others = codes
-            found.append(QuantizedElsewhere(first, tuple(spec.name for spec in (*others, *parameters))))
-    return found
+            first, *other_codes = codes
+            names = tuple(spec.name for spec in (*other_codes, *parameters))
+            weights.append(QuantizedElsewhere(codes=first, parameters=names))
+    return weights
 
 
 def _are_codes(spec: TensorSpec, word: str) -> bool:
@@ -84,11 +86,11 @@ def _are_codes(spec: TensorSpec, word: str) -> bool:
     return not _PARAMETER.match(word) and (is_narrow(spec) or spec.dtype in _INTEGERS)
 
 
-def told_of(weights: Sequence[QuantizedElsewhere]) -> str:
+def weights_text(weights: Sequence[QuantizedElsewhere]) -> str:
     """Return a text with the number of some weights and the names of the first ones."""
     return f"{count_text(len(weights), 'weight')} quantized by another program: {some_of([*map(str, weights)])}"
 
 
 def parts_of_weights(weights: Iterable[QuantizedElsewhere]) -> Mapping[str, str]:
     """Return the name of the codes for each tensor of some weights."""
-    return {name: each.codes.name for each in weights for name in (each.codes.name, *each.parameters)}
+    return {name: weight.codes.name for weight in weights for name in (weight.codes.name, *weight.parameters)}

@@ -28,7 +28,8 @@ from fastq.tools.layouts.compressed_tensors import StoredForm
 
 KEY = "fastq"
 VERSION = 1
-NONSENSE = (TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError)  # ends of names
+# errors of records whose fields do not fit each other
+NONSENSE = (TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError)
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -61,8 +62,16 @@ class Record:
             name = safetensors_dtype(FLOAT_FORMATS[qtype.scale_element].dtype) or "U8"
             scales = "U8" if qtype.scale_element == "float8_e8m0fnu" else name
         packing = "" if not qtype.packed else "bytes" if qtype.element else "words"
-        granularity = self.axis, self.block_size, self.symmetric
-        return StoredForm(qtype, self.shape, *granularity, scales, packing, (), self.tensor_scale is not None)
+        return StoredForm(
+            qtype=qtype,
+            shape=self.shape,
+            axis=self.axis,
+            block_size=self.block_size,
+            symmetric=self.symmetric,
+            scale_dtype=scales,
+            packing=packing,
+            has_global_scale=self.tensor_scale is not None,
+        )
 
 
 # The records of a file, as a string in its metadata
@@ -89,7 +98,7 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
     raise ValueError(f"{saved[0]} wrote it, and {saved[1]} reads it")
 
 
-def are_of_array(metadata: Mapping[str, str]) -> bool:
+def is_saved_array(metadata: Mapping[str, str]) -> bool:
     """Return whether these are the metadata of a file of `QuantizedArray.save`."""
     try:
         return bool(json.loads(metadata[KEY])["format"] == "fastq.QuantizedArray")
@@ -103,33 +112,34 @@ def _record(entry: dict[str, Any]) -> Record:
     record = Record(**{**entry, "axis": tuple(axis) if isinstance(axis, list) else axis, "shape": shape})
     axes = record.axis if isinstance(record.axis, tuple) else () if record.axis is None else (record.axis,)
     if any(type(number) is not int for number in (*shape, *axes, record.block_size)):
-        told = f"shape {list(shape)}, axis {axis!r} and block_size {record.block_size!r}"
-        raise ValueError(f"{told} are not all integers")
+        numbers = f"shape {list(shape)}, axis {axis!r} and block_size {record.block_size!r}"
+        raise ValueError(f"{numbers} are not all integers")
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {list(shape)} has a length below 0")
     as_convention(record.convention).check_format(record.qtype)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
-    given = record.tensor_scale
+    scale = record.tensor_scale
     largest = float(np.finfo(np.float32).max)
-    fits = isinstance(given, float) and 0 < given <= largest if record.qtype.has_tensor_scale else given is None
+    fits = isinstance(scale, float) and 0 < scale <= largest if record.qtype.has_tensor_scale else scale is None
     if not fits:
-        raise ValueError(f"tensor_scale {given} does not fit {record.qtype}")
+        raise ValueError(f"tensor_scale {scale} does not fit {record.qtype}")
     return record
 
 
 # What is stored for one tensor
 
 
-def _told_of(name: str) -> AbstractContextManager[None]:
-    """Turn errors about fields of a record that do not fit each other into an error about the record."""
+def _naming_record(name: str) -> AbstractContextManager[None]:
+    """Name the record in errors about fields that do not fit each other."""
     return naming(lambda error: f"its {KEY!r} metadata for {name!r} is invalid: {error}", NONSENSE)
 
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
     """Return the tensors that are stored for the tensor `name`; raise ValueError if the record is invalid."""
-    with _told_of(name):
-        return [spec_of(stored_name(name, part), *spec) for part, spec in record.form.specs().items()]
+    with _naming_record(name):
+        specs = record.form.specs()
+        return [spec_of(stored_name(name, part), dtype, shape) for part, (dtype, shape) in specs.items()]
 
 
 def stored_name(name: str, part: str) -> str:
@@ -137,19 +147,19 @@ def stored_name(name: str, part: str) -> str:
     return name + part.removeprefix("weight")
 
 
-def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
-    """Return the contents of those tensors."""
+def encode(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
+    """Return the contents of the tensors that are stored for a quantized tensor."""
     form = record.form
-    held = numpy_dtype(record.form.scale_dtype)
-    scale = q.scale.view(held) if record.qtype.scale_element else q.scale.astype(held)
+    scale_dtype = numpy_dtype(record.form.scale_dtype)
+    scale = q.scale.view(scale_dtype) if record.qtype.scale_element else q.scale.astype(scale_dtype)
     arrays = form.write(q.codes, scale, q.zero_point)
     arrays |= form.constants(None if record.tensor_scale is None else 1 / record.tensor_scale)
     return {stored_name(name, part): array for part, array in arrays.items()}
 
 
-def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
+def decode(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     """Return the quantized array whose stored tensors `load` returns by name; raise ValueError if they are invalid."""
-    with _told_of(name):
+    with _naming_record(name):
         form = record.form
         qtype = record.qtype
         tensor_scale = None
@@ -168,8 +178,16 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
         size = np.abs(numbers) if as_convention(record.convention).signed_scale else numbers
         if not (qtype.codebook or ((size > 0) & (size < np.inf)).all()):
             raise ValueError("its scale is not positive and finite")
-        granularity = record.axis, record.block_size, record.symmetric
-        qparams = QParams(scale, zero_point, qtype, *granularity, record.convention, tensor_scale)
+        qparams = QParams(
+            scale=scale,
+            zero_point=zero_point,
+            dtype=qtype,
+            axis=record.axis,
+            block_size=record.block_size,
+            symmetric=record.symmetric,
+            convention=record.convention,
+            tensor_scale=tensor_scale,
+        )
         return QuantizedArray(codes, qparams, record.shape)
 
 
@@ -197,11 +215,12 @@ class Scheme:
 
     def columns_alike(self, shape: tuple[int, ...]) -> int:
         """Return the number of neighbours along the last axis that share a scale; 0 if each has its own."""
-        last = isinstance(self.axis, int) and self.axis % len(shape) == len(shape) - 1
-        alike = last == (self.block_size > 0)
-        return (self.block_size if last and not shape[-1] % self.block_size else shape[-1]) if alike else 0
+        is_along_last = isinstance(self.axis, int) and self.axis % len(shape) == len(shape) - 1
+        if is_along_last != (self.block_size > 0):
+            return 0
+        return self.block_size if is_along_last and not shape[-1] % self.block_size else shape[-1]
 
-    def fitted(self, ndim: int) -> Scheme:
+    def for_dimensions(self, ndim: int) -> Scheme:
         """Return the scheme for `ndim` axes, with one scale for scalars, and for vectors that have no blocks."""
         if ndim < (1 if self.block_size else 2):
             return replace(self, axis=None, block_size=0)
@@ -212,6 +231,6 @@ class Scheme:
     def __str__(self) -> str:
         blocks = f" blocks of {self.block_size}" if self.block_size else ""
         method = "" if self.range == "minmax" else f" {self.range}"
-        whose = "" if self.convention == "onnx" else f" {self.convention}"
-        where = "" if self.axis is None else f" axis={self.axis}"
-        return f"{self.dtype}{where}{blocks}{' symmetric' if self.symmetric else ''}{method}{whose}"
+        convention = "" if self.convention == "onnx" else f" {self.convention}"
+        axis = "" if self.axis is None else f" axis={self.axis}"
+        return f"{self.dtype}{axis}{blocks}{' symmetric' if self.symmetric else ''}{method}{convention}"

@@ -19,7 +19,7 @@ def some_of(names: Sequence[str]) -> str:
     return f"{', '.join(names[:NAMED])}{more}"
 
 
-def listed(names: Iterable[str]) -> str:
+def alternatives(names: Iterable[str]) -> str:
     """Return names as a choice: a, b or c."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last

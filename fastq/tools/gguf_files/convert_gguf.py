@@ -24,7 +24,7 @@ from fastq.tools.gguf_files.gguf_file import (
     OF_PARTS,
     GgufHeader,
     GgufSource,
-    GgufTensor,
+    GgufSpec,
     GgufWriter,
     MetadataField,
     numpy_dtype,
@@ -40,7 +40,7 @@ CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that th
 QUANTIZATION_VERSION = 2  # version of the blocks of llama.cpp
 LARGEST_BLOCK = max(kind.block for kind in TENSOR_TYPES.values())  # values
 LONGEST_NAME = 63  # most bytes of the name of a tensor that llama.cpp reads
-# called with a line on each part that was left out or unknown; with in_part=True if an option had no effect
+# called with a line on each thing that was left out or unknown; with in_part=True if an option had no effect
 Say = Callable[..., None]
 LONGEST_TEXT = 127  # most bytes of a text that llama-quantize writes into the metadata
 
@@ -58,6 +58,8 @@ class Request:
 
 
 class _Target(NamedTuple):
+    """What becomes of a tensor."""
+
     kind: TensorType
     range: str = "minmax"
     weights: Array | None = None  # importance of columns, a row for each matrix
@@ -73,18 +75,19 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     specs = mixes.in_order(source.tensors.values())
     model = mixes.model_of(source)
     if idle := mixes.idle_options(model.architecture, specs, request.overrides):
-        why = "its tensors are not quantized, or have another option"
-        say(f"{', '.join(idle)} had no effect: {why}", in_part=True)
+        reason = "its tensors are not quantized, or have another option"
+        say(f"{', '.join(idle)} had no effect: {reason}", in_part=True)
     types_of = partial(mixes.choose_types, model, mix=request.mix, overrides=request.overrides)
     types_of = partial(types_of, has_imatrix=request.imatrix is not None)
     kinds = types_of(specs)
     targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
     if request.range == "mse":
-        _search(targets, say)
+        _search_for_least_error(targets, say)
     added = [uint32("general.quantization_version", QUANTIZATION_VERSION)]
     added.append(uint32("general.file_type", request.mix.number))
     if request.imatrix is not None:
-        added += _weigh(targets, *request.imatrix, say)
+        path, imatrix = request.imatrix
+        added += _weigh(targets, path, imatrix, say)
     for spec, target in targets.items():
         if request.mix.needs(spec.name, target.kind) and target.kind != spec.kind and target.weights is None:
             mix = request.mix.name
@@ -100,7 +103,7 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     return _convert(source, out, targets, added, progress)
 
 
-def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorType:
+def _kind_of(spec: GgufSpec, chosen: TensorType, request: Request) -> TensorType:
     """Return the new type of a tensor; a tensor that can't have it is refused before anything is written."""
     kind = spec.kind
     in_blocks = spec.kind.block != 1
@@ -111,8 +114,8 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
     if kind == chosen or not spec.size:
         return kind
     if not kind.is_float and not (in_blocks and (request.dequantize or request.requantize)):
-        way = "; take --dequantize first, or --allow-requantize, where both steps lose" if in_blocks else ""
-        raise ValueError(f"tensor {spec.name!r} is {kind}; only F32, F16 and BF16 are quantized{way}")
+        advice = "; take --dequantize first, or --allow-requantize, where both steps lose" if in_blocks else ""
+        raise ValueError(f"tensor {spec.name!r} is {kind}; only F32, F16 and BF16 are quantized{advice}")
     if in_blocks and kind.name not in BLOCK_FORMATS:
         raise ValueError(f"tensor {spec.name!r} is {kind}, which fastq does not dequantize")
     if not (chosen.is_float or chosen.name in WRITTEN):
@@ -120,22 +123,23 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
     return chosen
 
 
-def _with_whole_blocks(spec: GgufTensor) -> GgufTensor:
+def _with_whole_blocks(spec: GgufSpec) -> GgufSpec:
+    """Return a tensor with rows of whole blocks of any type."""
     return replace(spec, shape=(*spec.shape[:-1], LARGEST_BLOCK)) if spec.shape else spec
 
 
-def _say_unfit(targets: Mapping[GgufTensor, _Target], wanted: Mapping[str, TensorType], say: Say) -> None:
-    """Name the tensors that would have other types if their rows were whole blocks."""
+def _say_unfit(targets: Mapping[GgufSpec, _Target], intended: Mapping[str, TensorType], say: Say) -> None:
+    """Name the tensors that would have the intended types if their rows were whole blocks."""
     unfit = [
-        f"{spec.name!r} ({target.kind}, not {wanted[spec.name]})"
+        f"{spec.name!r} ({target.kind}, not {intended[spec.name]})"
         for spec, target in targets.items()
-        if spec.size and target.kind != spec.kind and spec.shape[-1] % wanted[spec.name].block
+        if spec.size and target.kind != spec.kind and spec.shape[-1] % intended[spec.name].block
     ]
     if unfit:
         say(f"another type, since their rows are not whole blocks: {some_of(unfit)}")
 
 
-def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
+def _search_for_least_error(targets: dict[GgufSpec, _Target], say: Say) -> None:
     """Choose the search for the least error, in the types that have one."""
     others = []
     for spec, target in targets.items():
@@ -144,46 +148,51 @@ def _search(targets: dict[GgufTensor, _Target], say: Say) -> None:
                 targets[spec] = target._replace(range="mse")
             else:
                 others.append(spec.name)
-    none = all(target.range == "minmax" for target in targets.values())
-    if none:
+    if all(target.range == "minmax" for target in targets.values()):
         say(f"--range mse had no effect: no tensor becomes one of {', '.join(LEAST_ERROR)}", in_part=True)
     elif others:
         say(f"--range mse does not apply to the types of these tensors, which get the bytes of ggml: {_quoted(others)}")
 
 
-def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
+def _weigh(targets: dict[GgufSpec, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields about the matrix, if it was used."""
-    named = _entries_of(imatrix)
-    wanted = {
-        spec.name: Wanted(named(spec.name), spec.shape, BLOCK_FORMATS[target.kind.name].group, _may_differ(spec))
-        for spec, target in targets.items()
-        if target.kind != spec.kind and target.kind.block > 1
-        if BLOCK_FORMATS[target.kind.name].weighted or target.range == "mse"
-    }
+    names_of = _names_in(imatrix)
+    wanted: dict[str, Wanted] = {}
+    for spec, target in targets.items():
+        if target.kind == spec.kind or target.kind.block <= 1:
+            continue
+        form = BLOCK_FORMATS[target.kind.name]
+        if form.weighted or target.range == "mse":
+            wanted[spec.name] = Wanted(
+                names=names_of(spec.name),
+                shape=spec.shape,
+                group=form.group,
+                may_differ=_may_differ(spec),
+            )
     if not wanted:
         say("the importance matrix was not used: no tensor is converted to a type that depends on it")
         return []
-    found = weigh(imatrix, wanted, {spec.name for spec in targets}, say)
+    weights = weigh(imatrix, wanted, {spec.name for spec in targets}, say)
     for spec in targets:
-        targets[spec] = targets[spec]._replace(weights=found.get(spec.name))
-    return _fields(imatrix, path)
+        targets[spec] = targets[spec]._replace(weights=weights.get(spec.name))
+    return _fields_of(imatrix, path)
 
 
-def _entries_of(imatrix: Imatrix) -> Callable[[str], Names]:
-    """Return what gives the names of a tensor in a matrix: its own, its module's, or that of transformers."""
-    others: dict[str, Names] = {}
+def _names_in(imatrix: Imatrix) -> Callable[[str], Names]:
+    """Return the function that gives the names of a tensor in a matrix: its own, its module's, that of transformers."""
+    in_transformers: dict[str, Names] = {}
     for entry in imatrix.values:
         for name, expert in gguf_names(entry.removesuffix(".weight")):
-            others[name] = (*others.get(name, ()), (entry, None)) if expert is None else ()
-    return lambda name: ((name, None), (name.removesuffix(".weight"), None), *others.get(name, ()))
+            in_transformers[name] = (*in_transformers.get(name, ()), (entry, None)) if expert is None else ()
+    return lambda name: ((name, None), (name.removesuffix(".weight"), None), *in_transformers.get(name, ()))
 
 
-def _may_differ(spec: GgufTensor) -> bool:
+def _may_differ(spec: GgufSpec) -> bool:
     """Return whether llama-imatrix may count other columns than those of the tensor, as for embeddings."""
     return mixes.purpose_of(spec.name) == mixes.EMBEDDING
 
 
-def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say: Say) -> None:
+def _multiply_scales(source: GgufSource, targets: dict[GgufSpec, _Target], say: Say) -> None:
     """Multiply converted blocks by their scales, and leave the scales out, since they belong to the old blocks."""
     left_out = []
     for spec, target in list(targets.items()):
@@ -191,8 +200,9 @@ def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say
             continue
         targets[spec] = target._replace(scale=source.scale(spec.name))
         for name in (source.scales[spec.name], f"{spec.name.removesuffix('.weight')}.input_scale"):
-            if (side := source.tensors.get(name)) is not None:
-                targets[side] = targets[side]._replace(is_written=False)
+            scale = source.tensors.get(name)
+            if scale is not None:
+                targets[scale] = targets[scale]._replace(is_written=False)
                 left_out.append(name)
     if left_out:
         say(f"weights are multiplied with their scales, which are left out: {_quoted(left_out)}")
@@ -206,9 +216,9 @@ def _quoted(names: list[str]) -> str:
 
 
 def _convert(
-    source: GgufSource, out: Path, targets: Mapping[GgufTensor, _Target], added: list[MetadataField], progress: Progress
+    source: GgufSource, out: Path, targets: Mapping[GgufSpec, _Target], added: list[MetadataField], progress: Progress
 ) -> list[Converted]:
-    """Write tensors in other types, and the metadata of the source without what holds no more, with additions."""
+    """Write tensors in other types, with the metadata of the source that still hold, and with added ones."""
     changed = any(spec.kind != target.kind for spec, target in targets.items())
     left_out = {*OF_PARTS, *(field.key for field in added)}
     left_out |= {key for key in source.fields if changed and key.startswith("quantize.imatrix.")}
@@ -217,39 +227,49 @@ def _convert(
     header = GgufHeader((*kept, *added), tensors, source.alignment)
     tasks = []
     for spec, target in targets.items():
-        about = spec.name, spec.shape, spec.nbytes, target.kind.name if target.is_written else "left out"
-        pieces = _pieces(source, spec, target) if target.is_written else iter(())
-        tasks.append([Task(*about, pieces, source=spec.kind.name, weighted=target.weights is not None)])
+        task = Task(
+            name=spec.name,
+            shape=spec.shape,
+            before=spec.nbytes,
+            source=spec.kind.name,
+            target=target.kind.name if target.is_written else "left out",
+            pieces=_pieces(source, spec, target) if target.is_written else iter(()),
+            weighted=target.weights is not None,
+        )
+        tasks.append([task])
     with replacing(out) as file:
         return run(tasks, GgufWriter(file, header), progress)
 
 
-def _pieces(source: GgufSource, spec: GgufTensor, target: _Target) -> Iterator[Callable[[], Piece]]:
+def _pieces(source: GgufSource, spec: GgufSpec, target: _Target) -> Iterator[Callable[[], Piece]]:
     """Yield the work of converting chunks of rows, each with the weights of its columns and with its scale."""
     matrices = 1 if target.weights is None and target.scale is None else math.prod(spec.shape[:-2])
     rows = source.load(spec.name)
-    each = len(rows) // matrices
+    height = len(rows) // matrices
     most = max(1, CHUNK // max(spec.shape[-1], 1))
     for index in range(matrices):
-        end = (index + 1) * each
-        weights, scale = (None if given is None else given[index] for given in (target.weights, target.scale))
-        for start in range(index * each, end, most):
-            of_matrix = target._replace(weights=weights, scale=scale)
-            yield partial(_converted, spec, of_matrix, rows[start : min(start + most, end)], start)
+        end = (index + 1) * height
+        of_matrix = target._replace(
+            weights=None if target.weights is None else target.weights[index],
+            scale=None if target.scale is None else target.scale[index],
+        )
+        for start in range(index * height, end, most):
+            yield partial(_convert_rows, spec, of_matrix, rows[start : min(start + most, end)], start)
 
 
-def _converted(spec: GgufTensor, target: _Target, rows: Array, start: int) -> Piece:
+def _convert_rows(spec: GgufSpec, target: _Target, rows: Array, start: int) -> Piece:
+    """Return the data to store for some rows, the first of which is row `start` of the tensor."""
     with naming(lambda error: _failure(spec, target.kind, rows, start, error)):
-        stored, values, decoded = _encoded(spec.kind, target, rows)
+        stored, values, decoded = _encode(spec.kind, target, rows)
     errors = None if decoded is None else NO_ERRORS if decoded is values else errors_of(values, decoded)
     return Piece({spec.name: stored}, rows.nbytes, errors)
 
 
-def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Array, Array | None]:
+def _encode(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Array, Array | None]:
     """Return rows as they are stored, their values, and their decoded values if errors are measured."""
     name = target.kind.name
     if kind == target.kind:
-        return _finite(rows, kind), rows, None
+        return _checked_finite(rows, kind), rows, None
     values = gguf.dequantize(rows, kind.name) if kind.block > 1 else rows
     if target.scale is not None:
         values *= target.scale
@@ -257,34 +277,36 @@ def _encoded(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arr
         stored = gguf.quantize(values, name, range=target.range, imatrix=target.weights)
         return stored, values, gguf.dequantize(stored, name)
     with np.errstate(over="ignore"):
-        stored = _finite(values.astype(numpy_dtype(target.kind), copy=False), target.kind)
+        stored = _checked_finite(values.astype(numpy_dtype(target.kind), copy=False), target.kind)
     return stored, values, stored.astype(np.float32, copy=False)
 
 
-def _finite(stored: Array, target: TensorType) -> Array:
+def _checked_finite(stored: Array, target: TensorType) -> Array:
+    """Return values in a type of floats; raise ValueError if some are infinite there."""
     if target.is_float and not np.isfinite(stored).all():
         raise ValueError(f"its values are too large for {target}")
     return stored
 
 
-def _failure(spec: GgufTensor, target: TensorType, rows: Array, start: int, error: Exception) -> str:
+def _failure(spec: GgufSpec, target: TensorType, rows: Array, start: int, error: Exception) -> str:
     """Name the tensor that can't be converted, and its first row with NaN or infinity."""
-    bad = np.zeros(0) if not spec.kind.is_float else np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    bad_rows = np.flatnonzero(~np.isfinite(rows).all(axis=1)) if spec.kind.is_float else np.zeros(0, np.intp)
     after = f", after {start:,} rows" if start else ""
-    why = f"NaN or infinity in row {start + bad[0]:,}" if bad.size else f"{error}{after}"
-    return f"tensor {spec.name!r} can't become {target}: {why}"
+    reason = f"NaN or infinity in row {start + bad_rows[0]:,}" if bad_rows.size else f"{error}{after}"
+    return f"tensor {spec.name!r} can't become {target}: {reason}"
 
 
-def _fields(imatrix: Imatrix, path: str) -> list[MetadataField]:
+def _fields_of(imatrix: Imatrix, path: str) -> list[MetadataField]:
     """Return the fields about the matrix that was used, as llama-quantize writes them."""
-    fields = [string("quantize.imatrix.file", _shortened(path))]
+    fields = [string("quantize.imatrix.file", _cut_text(path))]
     if imatrix.datasets:
-        fields.append(string("quantize.imatrix.dataset", _shortened(imatrix.datasets[0])))
+        fields.append(string("quantize.imatrix.dataset", _cut_text(imatrix.datasets[0])))
     fields.append(uint32("quantize.imatrix.entries_count", len(imatrix.values)))
     if imatrix.chunks > 0:
         fields.append(uint32("quantize.imatrix.chunks_count", imatrix.chunks))
     return fields
 
 
-def _shortened(text: str) -> str:
+def _cut_text(text: str) -> str:
+    """Return the start of a text, in as many bytes as llama-quantize keeps."""
     return text.encode("utf-8", "replace")[:LONGEST_TEXT].decode("utf-8", "ignore")

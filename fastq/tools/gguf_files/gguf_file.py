@@ -28,15 +28,14 @@ from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files.tensor_types import TensorType, type_of_number
 
-# version 2 has the same layout; llama.cpp does not read version 1
 MAGIC = b"GGUF"
-VERSION = 3
+VERSION = 3  # version 2 has the same layout; llama.cpp does not read version 1
 ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
 LARGEST_ALIGNMENT = 1 << 16  # a smaller file is read as a whole
-# llama.cpp reads no more
-MOST_DIMENSIONS = 4
-LARGEST = 2**63 - 1
+MOST_DIMENSIONS = 4  # as in llama.cpp
+LARGEST = 2**63 - 1  # the largest number of bytes of a tensor, as in llama.cpp
+# numbers of types of values
 STRING = 8
 ARRAY = 9
 DEEPEST = 8  # most levels of arrays in arrays
@@ -90,11 +89,11 @@ def uint32(key: str, value: int) -> MetadataField:
 
 def string(key: str, value: str) -> MetadataField:
     """Return a field with text."""
-    return MetadataField(key, STRING, _text(value))
+    return MetadataField(key, STRING, _text_bytes(value))
 
 
 @dataclass(frozen=True)
-class GgufTensor:
+class GgufSpec:
     """A tensor as the header of a GGUF file describes it."""
 
     name: str  # unique in its file
@@ -116,10 +115,10 @@ class GgufTensor:
 # Reading
 
 
-Places = dict[str, tuple[GgufTensor, int]]  # tensors by name, with their positions
+Places = dict[str, tuple[GgufSpec, int]]  # tensors by name, with their positions
 
 
-class _Part(NamedTuple):
+class _File(NamedTuple):
     """A file as its header describes it: metadata, tensors and their positions."""
 
     path: Path
@@ -132,11 +131,11 @@ def parts_of(path: Path, count: Any) -> list[Path]:
     """Return the paths of all `count` parts of a model, given one of them; they need not exist."""
     if type(count) is not int or not 0 < count <= MOST_PARTS:
         raise ValueError(f"split.count must be a number from 1 to {MOST_PARTS:,}, not {count!r}")
-    found = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path.name, re.DOTALL)
-    if found is None or int(found[3]) != count or not 0 < int(found[2]) <= count:
+    name = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path.name, re.DOTALL)
+    if name is None or int(name[3]) != count or not 0 < int(name[2]) <= count:
         end = f"-00001-of-{count:05}.gguf"
         raise ValueError(f"it is one of {count} parts of a model, but its name does not end as in {end}")
-    return [path.with_name(f"{found[1]}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+    return [path.with_name(f"{name[1]}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
 
 
 class GgufSource:
@@ -146,32 +145,33 @@ class GgufSource:
     """
 
     def __init__(self, path: Path) -> None:
-        part = _read(path)
+        file = _read(path)
         self.path = path
         self.parts = [path]
-        parts = [part]
-        if (count := _value(part.fields, "split.count", 1)) not in (0, 1):
+        files = [file]
+        count = _value(file.fields, "split.count", 1)
+        if count not in (0, 1):
             self.parts = parts_of(path, count)
-            parts = [_part(each, k, count) for k, each in enumerate(self.parts) if each.is_file()]
-        self.missing = [each.name for each in self.parts if not each.is_file()]
-        self.fields = parts[0].fields
-        self.alignment = parts[0].alignment
-        self.tensors: dict[str, GgufTensor] = {}
+            files = [_read_part(part, k, count) for k, part in enumerate(self.parts) if part.is_file()]
+        self.missing = [part.name for part in self.parts if not part.is_file()]
+        self.fields = files[0].fields
+        self.alignment = files[0].alignment
+        self.tensors: dict[str, GgufSpec] = {}
         self._places: dict[str, tuple[Path, int]] = {}
-        for part in parts:
-            for name, (spec, start) in part.places.items():
+        for file in files:
+            for name, (spec, start) in file.places.items():
                 if name in self.tensors:
                     raise ValueError(f"tensor {name!r} is in {self._places[name][0].name}, too")
                 self.tensors[name] = spec
-                self._places[name] = (part.path, start)
-        wanted = self.get("split.tensors.count")
-        found = len(self.tensors)
-        if len(parts) == count and wanted not in (None, found):
-            raise ValueError(f"its parts have {found:,} tensors, not {wanted:,}")
+                self._places[name] = (file.path, start)
+        promised = self.get("split.tensors.count")
+        number = len(self.tensors)
+        if len(files) == count and promised not in (None, number):
+            raise ValueError(f"its parts have {number:,} tensors, not {promised:,}")
         self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
 
     @property
-    def valued(self) -> dict[str, GgufTensor]:
+    def valued(self) -> dict[str, GgufSpec]:
         """The tensors except those that are scales of others."""
         scales = set(self.scales.values())
         return {name: spec for name, spec in self.tensors.items() if name not in scales}
@@ -196,7 +196,8 @@ class GgufSource:
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a tensor, mapped."""
-        (path, start), nbytes = self._places[name], self.tensors[name].nbytes
+        path, start = self._places[name]
+        nbytes = self.tensors[name].nbytes
         return np.asarray(np.memmap(path, np.uint8, "r", start, (nbytes,))) if nbytes else np.empty(0, np.uint8)
 
     def load(self, name: str) -> Array:
@@ -216,11 +217,11 @@ class GgufSource:
     def values(self, name: str) -> Array:
         """Return the scaled values of a tensor in its shape: plain numbers are mapped, blocks decoded to float32."""
         spec = self.tensors[name]
-        stored = self.load(name)
+        rows = self.load(name)
         scale = self.scale(name)
         if not has_values(spec.kind):
             raise ValueError(f"{name!r} is {spec.kind}, which fastq does not read")
-        values: Array = stored if spec.kind.block == 1 else gguf.dequantize(stored, spec.kind.name)
+        values: Array = rows if spec.kind.block == 1 else gguf.dequantize(rows, spec.kind.name)
         if scale is not None:
             values = values.astype(np.float32).reshape(scale.size, -1) * scale[:, None]
         return values.reshape(spec.shape)
@@ -239,10 +240,12 @@ def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
 
 
 def _value(fields: Mapping[str, MetadataField], key: str, default: Any = None) -> Any:
+    """Return the value of a field, or the default for a missing one."""
     return fields[key].value() if key in fields else default
 
 
-def _read(path: Path) -> _Part:
+def _read(path: Path) -> _File:
+    """Read the header of a file; raise ValueError if it is invalid."""
     with path.open("rb") as file:
         if not file.seek(0, 2):
             raise ValueError("it is empty")
@@ -250,37 +253,48 @@ def _read(path: Path) -> _Part:
             cursor = _Cursor(data)
             end = len(data)
             places = Places()
-            count, number = _counts(cursor)
-            fields = _fields(cursor, number)
-            alignment = ALIGNMENT
-            largest = max(end, LARGEST_ALIGNMENT)
-            if (field := fields.get(ALIGNMENT_KEY)) is not None:
-                alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0
-                if not 0 < alignment <= largest or alignment & (alignment - 1):
-                    told = f"a power of two up to {largest:,}, not {field.value()!r}"
-                    raise ValueError(f"{ALIGNMENT_KEY} must be {told}")
-            for index in range(count):
-                name = cursor.text(f"name {index + 1} of {count:,} tensors")
+            tensor_count, field_count = _read_counts(cursor)
+            fields = _read_fields(cursor, field_count)
+            alignment = _alignment_in(fields, end)
+            for index in range(tensor_count):
+                name = cursor.text(f"name {index + 1} of {tensor_count:,} tensors")
                 if name in places:
                     raise ValueError(f"tensor {name!r} occurs twice")
-                places[name] = _tensor_info(cursor, name), cursor.number("Q")
-            start = _aligned(cursor.at, alignment)
-    return _Part(path, fields, alignment, _checked_places(places, start, end, alignment))
+                places[name] = _read_tensor_info(cursor, name), cursor.number("Q")
+            start = _align(cursor.at, alignment)
+    places = _checked_places(places, start, end, alignment)
+    return _File(path=path, fields=fields, alignment=alignment, places=places)
 
 
-def _part(path: Path, number: int, count: int) -> _Part:
+def _read_part(path: Path, number: int, count: int) -> _File:
+    """Read the header of a part of a model; raise ValueError if it says to be another part."""
     with naming(lambda error: f"{path.name}: {error}", ValueError):
         part = _read(path)
-        if (told := [_value(part.fields, key) for key in OF_PARTS[:2]]) != [number, count]:
-            raise ValueError(f"split.no and split.count are {told[0]} and {told[1]}, not {number} and {count}")
+        stored = [_value(part.fields, key) for key in OF_PARTS[:2]]
+        if stored != [number, count]:
+            raise ValueError(f"split.no and split.count are {stored[0]} and {stored[1]}, not {number} and {count}")
     return part
+
+
+def _alignment_in(fields: Mapping[str, MetadataField], end: int) -> int:
+    """Return the alignment that metadata name, else the default; `end` is the number of bytes of the file."""
+    field = fields.get(ALIGNMENT_KEY)
+    if field is None:
+        return ALIGNMENT
+    alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0
+    largest = max(end, LARGEST_ALIGNMENT)
+    if not 0 < alignment <= largest or alignment & (alignment - 1):
+        raise ValueError(f"{ALIGNMENT_KEY} must be a power of two up to {largest:,}, not {field.value()!r}")
+    return alignment
 
 
 class _Cursor:
     """A position in the bytes of a header, which may end anywhere."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at, self.end = data, 0, len(data)
+        self.data = data
+        self.at = 0
+        self.end = len(data)
 
     def advance(self, count: int) -> int:
         """Skip a number of bytes, and return their position."""
@@ -323,7 +337,8 @@ class _Cursor:
         self.advance(at - self.at)
 
 
-def _counts(cursor: _Cursor) -> tuple[int, int]:
+def _read_counts(cursor: _Cursor) -> tuple[int, int]:
+    """Read the start of a header: return the numbers of tensors and of fields."""
     magic = cursor.data[:4]
     if magic != MAGIC:
         raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")
@@ -336,7 +351,8 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
     return cursor.number("Q"), cursor.number("Q")
 
 
-def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
+def _read_fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
+    """Read the metadata; their values stay bytes."""
     fields: dict[str, MetadataField] = {}
     for index in range(count):
         key = cursor.text(f"key {index + 1} of {count:,}")
@@ -350,6 +366,7 @@ def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
 
 
 def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
+    """Move the cursor behind a value of the type with a number; `depth` is that of arrays around it."""
     count = 1
     if number == ARRAY:
         number = cursor.number("I")
@@ -368,7 +385,8 @@ def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
             _skip_value(cursor, key, ARRAY, depth)
 
 
-def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
+def _read_tensor_info(cursor: _Cursor, name: str) -> GgufSpec:
+    """Read the type and the shape of a tensor."""
     dimensions = cursor.number("I")
     if dimensions > MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
@@ -383,31 +401,34 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
         lengths.pop()
     lengths = lengths or [1]
     if kind.block and lengths[0] % kind.block:
-        told = f"row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
-        raise ValueError(f"tensor {name!r}: {told}")
-    return GgufTensor(name, kind, tuple(reversed(lengths)))
+        fault = f"row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
+        raise ValueError(f"tensor {name!r}: {fault}")
+    return GgufSpec(name=name, kind=kind, shape=tuple(reversed(lengths)))
 
 
 def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
-    """Return tensors and their positions in the file; tensors of unknown types end at the next one."""
-    before = ""
+    """Return tensors and their positions in the file; tensors of unknown types end at the next one.
+
+    `start` is the position of the data, behind the header, and `end` that of the end of the file.
+    """
+    before = ""  # the tensor before, and the first offset behind it
     free = 0
-    found = dict(places)
+    positions = dict(places)
     order = sorted(places.values(), key=lambda place: (place[1], place[0].nbytes))
-    nexts = [*(offset for _, offset in order), end - start][1:]
-    for (spec, offset), following in zip(order, nexts, strict=True):
+    next_offsets = [*(offset for _, offset in order), end - start][1:]
+    for (spec, offset), next_offset in zip(order, next_offsets, strict=True):
         if offset % alignment:
             raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is not a multiple of {alignment}")
         if offset < free:
             raise ValueError(f"tensors {before!r} and {spec.name!r} share bytes")
         if not spec.kind.block and spec.size:
-            spec = replace(spec, stored=max(following - offset, 1))
+            spec = replace(spec, stored=max(next_offset - offset, 1))
         before = spec.name
         free = offset + spec.nbytes
         if start + free > end:
             raise ValueError(f"tensor {spec.name!r} ends at byte {start + free:,} of {end:,}")
-        found[spec.name] = spec, start + offset
-    return found
+        positions[spec.name] = spec, start + offset
+    return positions
 
 
 def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:
@@ -417,14 +438,15 @@ def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], in
         return list(struct.unpack_from(style, raw, at)), at + struct.calcsize(style)
     values: list[Any] = []
     for _ in range(count):
-        each: Any
+        value: Any
         if number == ARRAY:
-            each, at = _values(raw, at + 12, *struct.unpack_from("<IQ", raw, at))
+            number_of_elements, count_of_elements = struct.unpack_from("<IQ", raw, at)
+            value, at = _values(raw, at + 12, number_of_elements, count_of_elements)
         else:
             (length,) = struct.unpack_from("<Q", raw, at)
-            each = raw[at + 8 : at + 8 + length].decode("utf-8", "replace")
+            value = raw[at + 8 : at + 8 + length].decode("utf-8", "replace")
             at = at + 8 + length
-        values.append(each)
+        values.append(value)
     return values, at
 
 
@@ -436,24 +458,24 @@ class GgufHeader:
     """The start of a GGUF file: tensors follow in their order, each padded to a multiple of the alignment."""
 
     fields: tuple[MetadataField, ...]
-    tensors: tuple[GgufTensor, ...]
+    tensors: tuple[GgufSpec, ...]
     alignment: int
 
     def padding(self, nbytes: int) -> bytes:
         """Return the zeros that follow a number of bytes."""
         return bytes(-nbytes % self.alignment)
 
-    def header(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the bytes before the first tensor."""
         parts = [MAGIC, struct.pack("<IQQ", VERSION, len(self.tensors), len(self.fields))]
         for field in self.fields:
-            parts += [_text(field.key), struct.pack("<I", field.number), field.raw]
+            parts += [_text_bytes(field.key), struct.pack("<I", field.number), field.raw]
         offset = 0
         for spec in self.tensors:
             lengths = tuple(reversed(spec.shape))
             style = f"<I{len(lengths)}QIQ"
-            parts += [_text(spec.name), struct.pack(style, len(lengths), *lengths, spec.kind.number, offset)]
-            offset = _aligned(offset + spec.nbytes, self.alignment)
+            parts += [_text_bytes(spec.name), struct.pack(style, len(lengths), *lengths, spec.kind.number, offset)]
+            offset = _align(offset + spec.nbytes, self.alignment)
         header = b"".join(parts)
         return header + self.padding(len(header))
 
@@ -465,7 +487,7 @@ class GgufWriter:
         self._file = file
         self._header = header
         self._left = {spec.name: spec.nbytes for spec in header.tensors}
-        file.write(header.header())
+        file.write(header.to_bytes())
 
     def append(self, name: str, rows: Array) -> int:
         """Write the next rows of a tensor, and return their bytes."""
@@ -476,10 +498,12 @@ class GgufWriter:
         return rows.nbytes
 
 
-def _text(text: str) -> bytes:
+def _text_bytes(text: str) -> bytes:
+    """Return a text as GGUF stores it, after its length."""
     raw = text.encode()
     return struct.pack("<Q", len(raw)) + raw
 
 
-def _aligned(offset: int, alignment: int) -> int:
+def _align(offset: int, alignment: int) -> int:
+    """Return the next multiple of an alignment."""
     return offset + -offset % alignment

@@ -48,7 +48,7 @@ class Imatrix:
 
 
 class Wanted(NamedTuple):
-    """One or several matrices of a tensor whose columns have weights."""
+    """One or several matrices of a tensor, for whose columns an importance matrix is asked."""
 
     names: Names  # names in an importance matrix; the first that exists counts
     shape: tuple[int, ...]
@@ -122,10 +122,10 @@ def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str]
     `known` are other names that may be unused in the matrix. Missing and unused entries are reported by name. Raise
     ValueError if no entry matches.
     """
-    found = {}
+    importance = {}
     used = set(known)
-    partly = {}
-    flat = []
+    uncounted = {}
+    equalized = []
     for key, want in wanted.items():
         name, index = next((pair for pair in want.names if pair[0] in imatrix.values), ("", None))
         if not name:
@@ -136,38 +136,45 @@ def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str]
         used.add(name)
         rows, rest = divmod(values.size, columns)
         if (rows, rest) == (matrices, 0) if index is None else index < rows and not rest:
-            each = values.reshape(rows, columns)[slice(None) if index is None else slice(index, index + 1)]
-            found[key] = counting(each, want.group)
-            flat += [key] if found[key] is not each else []
+            weights = values.reshape(rows, columns)[slice(None) if index is None else slice(index, index + 1)]
+            importance[key] = counting(weights, want.group)
+            if importance[key] is not weights:
+                equalized.append(key)
             if count := imatrix.uncounted.get(name):
-                partly[name] = f"{name}, {count} of {rows}"
+                uncounted[name] = f"{name}, {count} of {rows}"
         elif not want.may_differ:
             raise ValueError(
                 f"the importance matrix has {values.size:,} values for {name!r}, not {columns * matrices:,}"
             )
-    if not found:
+    if not importance:
         raise ValueError(
             f"the importance matrix belongs to another model: it lacks all {len(wanted):,} tensors, such as "
             f"{next(iter(wanted))!r}, but has {next(iter(imatrix.values))!r}"
         )
-    lacking = [key for key in wanted if key not in found]
+    lacking = [key for key in wanted if key not in importance]
     unused = [name for name in imatrix.values if name not in used]
-    for what, about in (
-        ("lacks, or has with other columns:", lacking),
+    if lacking:
+        nearest_names = next(filter(None, (nearest(name, unused) for name in lacking[:LOOKED_UP])), "")
+        say(f"the importance matrix lacks, or has with other columns: {_first_quoted(lacking)}{nearest_names}")
+    for fault, names in (
         ("has names that no tensor has, which are not used:", unused),
-        ("has matrices that were never counted, whose columns get equal weights:", list(partly.values())),
-        ("has 0 for all columns of some blocks, which get equal weights, in", flat),
+        ("has matrices that were never counted, whose columns get equal weights:", list(uncounted.values())),
+        ("has 0 for all columns of some blocks, which get equal weights, in", equalized),
     ):
-        if about:
-            near = next(filter(None, (nearest(name, unused) for name in lacking[:LOOKED_UP])), "") * (about is lacking)
-            say(f"the importance matrix {what} {some_of([repr(name) for name in about])}{near}")
-    return found
+        if names:
+            say(f"the importance matrix {fault} {_first_quoted(names)}")
+    return importance
+
+
+def _first_quoted(names: list[str]) -> str:
+    return some_of([repr(name) for name in names])
 
 
 # Files
 
 
 def _from_gguf(source: GgufSource) -> Imatrix:
+    """Return the matrix in a newer file of llama-imatrix: sums of squares and counts."""
     names = {name.removesuffix(part) for part in (SUMS, COUNTS) for name in source.tensors if name.endswith(part)}
     values = {}
     uncounted = {}
@@ -175,17 +182,21 @@ def _from_gguf(source: GgufSource) -> Imatrix:
         values[name], uncounted[name] = _means(source, name)
     datasets = source.get("imatrix.datasets", [])
     chunks = source.get("imatrix.chunk_count", 0)
-    datasets = [str(each) for each in (datasets if isinstance(datasets, list) else [datasets])]
-    return Imatrix(values, datasets, chunks if isinstance(chunks, int) else 0, uncounted)
+    return Imatrix(
+        values=values,
+        datasets=[str(dataset) for dataset in (datasets if isinstance(datasets, list) else [datasets])],
+        chunks=chunks if isinstance(chunks, int) else 0,
+        uncounted=uncounted,
+    )
 
 
 def _means(source: GgufSource, name: str) -> tuple[Weights, int]:
     """Return sums divided by counts, and the number of counts that are 0; experts that were never chosen get ones."""
-    for part, other in ((SUMS, COUNTS), (COUNTS, SUMS)):
-        if name + part not in source.tensors:
-            raise ValueError(f"{name + other!r} is there without {name + part!r}")
-        if (kind := source.tensors[name + part].kind).name != "F32":
-            raise ValueError(f"{name + part!r} is {kind}, not F32")
+    for end, other_end in ((SUMS, COUNTS), (COUNTS, SUMS)):
+        if name + end not in source.tensors:
+            raise ValueError(f"{name + other_end!r} is there without {name + end!r}")
+        if (kind := source.tensors[name + end].kind).name != "F32":
+            raise ValueError(f"{name + end!r} is {kind}, not F32")
     sums = source.load(name + SUMS).reshape(-1)
     counts = np.rint(source.load(name + COUNTS).reshape(-1, 1))
     if not counts.size or sums.size % counts.size:
@@ -197,6 +208,7 @@ def _means(source: GgufSource, name: str) -> tuple[Weights, int]:
 
 
 def _from_tensors(source: TensorSource) -> Imatrix:
+    """Return the matrix in a file of tensors, which has the means themselves."""
     values = {}
     for name, spec in source.tensors.items():
         if spec.dtype not in FLOATS or len(spec.shape) not in (1, 2) or not spec.size:
@@ -207,8 +219,10 @@ def _from_tensors(source: TensorSource) -> Imatrix:
 
 
 def _from_legacy(data: bytes) -> Imatrix:
+    """Return the matrix in an older file of llama-imatrix: means that are multiplied by the number of calls."""
     try:
-        (count,), at = struct.unpack_from("<i", data), 4
+        (count,) = struct.unpack_from("<i", data)
+        at = 4
         values: dict[str, Weights] = {}
         for _ in range(count):
             name, at = _legacy_text(data, at)
@@ -221,14 +235,16 @@ def _from_legacy(data: bytes) -> Imatrix:
         chunks = 0
         datasets = []
         if at < len(data):
-            (chunks,), at = struct.unpack_from("<i", data, at), at + 4
+            (chunks,) = struct.unpack_from("<i", data, at)
+            at += 4
             datasets = [_legacy_text(data, at)[0]] if at < len(data) else []
     except struct.error:
         raise ValueError("it is not an importance matrix, or it is truncated") from None
-    return Imatrix(values, datasets, chunks)
+    return Imatrix(values=values, datasets=datasets, chunks=chunks)
 
 
 def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
+    """Return a text at a position of an older file, and the position of its end."""
     (length,) = struct.unpack_from("<i", data, at)
     if not 0 <= length <= len(data) - at - 4:
         raise ValueError("it is not an importance matrix, or it is truncated")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fastq.system.arguments import did_you_mean
 from fastq.tools.files.patterns import advice, is_found
-from fastq.tools.gguf_files.gguf_file import GgufSource, GgufTensor
+from fastq.tools.gguf_files.gguf_file import GgufSource, GgufSpec
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
 
 
@@ -72,15 +72,15 @@ OTHERS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "COPY")  # Q2_0, too: 
 def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
     """Return the mix of a name or a number, in upper or lower case; raise ValueError with the valid names."""
     name = ALIASES.get(text.upper(), text.upper())
-    found = mixes.get(name) or next((row for row in mixes.values() if str(row.number) == text), None)
-    if found is not None:
-        return found
-    why = did_you_mean(name, mixes, {})
+    mix = mixes.get(name) or next((mix for mix in mixes.values() if str(mix.number) == text), None)
+    if mix is not None:
+        return mix
+    hint = did_you_mean(name, mixes, {})
     if name in OTHERS:
-        why = "; only llama-quantize makes it"
+        hint = "; only llama-quantize makes it"
     elif name in TENSOR_TYPES and mixes is not FLOAT_MIXES:
-        why = f", but the type of single tensors: --tensor-type .={name} with one of them converts all tensors to it"
-    raise ValueError(f"{text!r} is not one of {', '.join(mixes)}{why}")
+        hint = f", but the type of single tensors: --tensor-type .={name} with one of them converts all tensors to it"
+    raise ValueError(f"{text!r} is not one of {', '.join(mixes)}{hint}")
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ _KEPT_WITHIN_OF = {
 _Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # quantized to this in every mix
 
 
-def is_quantized(spec: GgufTensor, architecture: str) -> bool:
+def is_quantized(spec: GgufSpec, architecture: str) -> bool:
     """Return whether llama-quantize changes the type of a tensor of a model at all."""
     name = spec.name
     named = name.endswith("weight") or len(name.encode()) == 5  # five bytes: its test for the ending wraps around there
@@ -218,71 +218,79 @@ MOE = "MXFP4_MOE"  # experts in MXFP4, everything else in Q8_0
 _EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}  # it also has several of other matrices
 
 
-def _more_bits(role: TensorRole) -> bool:
+def _gets_more_bits(role: TensorRole) -> bool:
     """Return whether a layer is in the first or last eighth, or is every third one between."""
-    first, last = role.layers // 8, 7 * role.layers // 8
+    first = role.layers // 8
+    last = 7 * role.layers // 8
     return role.layer < first or role.layer >= last or (role.layer - first) % 3 == 2
 
 
-def _first(role: TensorRole, part: int) -> bool:
+def _is_in_first(role: TensorRole, part: int) -> bool:
+    """Return whether a layer is in the first eighth, if `part` is 8, or in another first part."""
     return role.layer < role.layers // part
 
 
-def _falcon(role: TensorRole) -> bool:
+def _is_falcon(role: TensorRole) -> bool:
     return role.model.architecture == "falcon"
 
 
-def _eight(role: TensorRole) -> bool:
+def _has_eight_experts(role: TensorRole) -> bool:
     return role.model.experts == 8
 
 
-def _grouped(role: TensorRole) -> bool:
+def _shares_keys(role: TensorRole) -> bool:
+    """Return whether four query heads or more share keys and values."""
     return role.model.group >= 4
 
 
-def _between(role: TensorRole) -> bool:
-    """Whether a layer is neither in the first nor in the last eighth."""
+def _is_between(role: TensorRole) -> bool:
+    """Return whether a layer is neither in the first nor in the last eighth."""
     return role.layers // 8 <= role.layer < 7 * role.layers // 8
 
 
 RULES = (
-    TypeRule(VALUES, "Q4_K", "IQ2_M", lambda role: _grouped(role) or role.model.experts >= 4),
+    TypeRule(VALUES, "Q4_K", "IQ2_M", lambda role: _shares_keys(role) or role.model.experts >= 4),
     TypeRule(VALUES, "IQ3_S", "IQ2_M"),
-    TypeRule(KEYS, "Q4_K", "IQ2_M", _eight),
-    TypeRule(DOWN, "IQ3_S", "IQ2_M", lambda role: _first(role, 8)),
-    TypeRule(ATTENTION, "Q5_K", "IQ2_M", _eight),
+    TypeRule(KEYS, "Q4_K", "IQ2_M", _has_eight_experts),
+    TypeRule(DOWN, "IQ3_S", "IQ2_M", lambda role: _is_in_first(role, 8)),
+    TypeRule(ATTENTION, "Q5_K", "IQ2_M", _has_eight_experts),
     TypeRule(ATTENTION, "IQ3_S", "IQ2_M"),
-    TypeRule(VALUES, "Q8_0", when=_eight),
-    TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S", _grouped),
+    TypeRule(VALUES, "Q8_0", when=_has_eight_experts),
+    TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S", _shares_keys),
     TypeRule(VALUES, "Q4_K", "IQ3_M"),
     TypeRule(VALUES, "Q3_K", "Q2_K"),
     TypeRule(VALUES, "Q5_K", "Q3_K_M", lambda role: role.layer < 2),
     TypeRule(VALUES, "Q4_K", "Q3_K_M"),
     TypeRule(VALUES, "Q5_K", "Q3_K_L"),
-    TypeRule(VALUES, "Q5_K", "IQ4_NL IQ4_XS", _grouped),
-    TypeRule(VALUES, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
+    TypeRule(VALUES, "Q5_K", "IQ4_NL IQ4_XS", _shares_keys),
+    TypeRule(VALUES, "Q6_K", "Q4_K_M Q5_K_M", _gets_more_bits),
     TypeRule(VALUES, "Q5_K", "Q4_K_S", lambda role: role.layer < 4),
-    TypeRule(KEYS, "Q8_0", when=_eight),
+    TypeRule(KEYS, "Q8_0", when=_has_eight_experts),
     *(TypeRule(of, kind, mix) for of in (KEYS, QUERIES) for mix, kind in (("IQ3_XXS", "IQ2_S"), ("IQ3_XS", "IQ3_XXS"))),
-    *(TypeRule(of, "IQ3_XXS", "IQ3_XS", _between) for of in (UP, GATE)),
+    *(TypeRule(of, "IQ3_XXS", "IQ3_XS", _is_between) for of in (UP, GATE)),
     TypeRule(DOWN, "Q3_K", "Q2_K"),
-    TypeRule(DOWN, "Q4_K", "Q2_K_S", lambda role: _first(role, 8)),
-    TypeRule(DOWN, "Q5_K", "Q3_K_M", lambda role: _first(role, 16)),
-    TypeRule(DOWN, "Q4_K", "Q3_K_M", lambda role: not _falcon(role) or _more_bits(role)),
-    TypeRule(DOWN, "Q4_K", "IQ3_M", lambda role: _first(role, 8) or (_eight(role) and _more_bits(role))),
-    TypeRule(DOWN, "Q4_K", "Q3_K_L", _falcon),
+    TypeRule(DOWN, "Q4_K", "Q2_K_S", lambda role: _is_in_first(role, 8)),
+    TypeRule(DOWN, "Q5_K", "Q3_K_M", lambda role: _is_in_first(role, 16)),
+    TypeRule(DOWN, "Q4_K", "Q3_K_M", lambda role: not _is_falcon(role) or _gets_more_bits(role)),
+    TypeRule(
+        DOWN,
+        "Q4_K",
+        "IQ3_M",
+        lambda role: _is_in_first(role, 8) or (_has_eight_experts(role) and _gets_more_bits(role)),
+    ),
+    TypeRule(DOWN, "Q4_K", "Q3_K_L", _is_falcon),
     TypeRule(DOWN, "Q5_K", "Q3_K_L"),
-    TypeRule(DOWN, "Q6_K", "Q4_K_M", lambda role: _falcon(role) and _first(role, 16)),
-    TypeRule(DOWN, "Q5_K", "Q4_K_M", lambda role: _falcon(role) and _more_bits(role)),
-    TypeRule(DOWN, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
-    TypeRule(DOWN, "Q5_K", "IQ4_NL IQ4_XS", lambda role: _first(role, 8) and not role.has_imatrix),
-    TypeRule(DOWN, "Q5_K", "Q4_K_S", lambda role: _first(role, 8) and not _falcon(role)),
-    TypeRule(DOWN, "Q4_1", "Q4_0", lambda role: _first(role, 8) and role.has_imatrix),
-    TypeRule(DOWN, "Q5_1", "Q5_0", lambda role: _first(role, 8) and role.has_imatrix),
-    TypeRule(ATTENTION, "Q4_K", "Q3_K_L", _falcon),
-    TypeRule(ATTENTION, None, when=_falcon),
-    TypeRule(ATTENTION, "Q5_K", f"Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS {_IQ3}", _eight),
-    TypeRule(ATTENTION, None, when=_eight),
+    TypeRule(DOWN, "Q6_K", "Q4_K_M", lambda role: _is_falcon(role) and _is_in_first(role, 16)),
+    TypeRule(DOWN, "Q5_K", "Q4_K_M", lambda role: _is_falcon(role) and _gets_more_bits(role)),
+    TypeRule(DOWN, "Q6_K", "Q4_K_M Q5_K_M", _gets_more_bits),
+    TypeRule(DOWN, "Q5_K", "IQ4_NL IQ4_XS", lambda role: _is_in_first(role, 8) and not role.has_imatrix),
+    TypeRule(DOWN, "Q5_K", "Q4_K_S", lambda role: _is_in_first(role, 8) and not _is_falcon(role)),
+    TypeRule(DOWN, "Q4_1", "Q4_0", lambda role: _is_in_first(role, 8) and role.has_imatrix),
+    TypeRule(DOWN, "Q5_1", "Q5_0", lambda role: _is_in_first(role, 8) and role.has_imatrix),
+    TypeRule(ATTENTION, "Q4_K", "Q3_K_L", _is_falcon),
+    TypeRule(ATTENTION, None, when=_is_falcon),
+    TypeRule(ATTENTION, "Q5_K", f"Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS {_IQ3}", _has_eight_experts),
+    TypeRule(ATTENTION, None, when=_has_eight_experts),
     TypeRule(ATTENTION, "Q3_K", "Q2_K"),
     TypeRule(ATTENTION, "IQ3_S", "IQ3_XXS"),
     TypeRule(ATTENTION, "Q4_K", "Q3_K_M IQ3_M"),
@@ -291,7 +299,7 @@ RULES = (
     TypeRule(EMBEDDING, "IQ3_S", "IQ2_M IQ3_XXS"),
 )
 _LOW = "IQ2_M", "IQ3_XXS"  # whose output gets a bit less
-_RAISED = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
+_RAISED_OF_70B = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
 
 # Types for rows that are not whole blocks; F16 if they do not fit either
 FALLBACKS = {
@@ -320,7 +328,7 @@ class TypeOverrides:
     embedding_type: str | None = None
 
 
-def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: TypeOverrides) -> list[str]:
+def idle_options(architecture: str, specs: Sequence[GgufSpec], overrides: TypeOverrides) -> list[str]:
     """Return the options that match no tensor to quantize; raise ValueError if a pattern matches no tensor at all."""
     quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
     purposes = {purpose_of(name) for name in quantized}
@@ -330,9 +338,10 @@ def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: Type
         if not any(is_found(spec.name, pattern) for spec in specs):
             meant = advice("a pattern", pattern, [spec.name for spec in specs], is_found)
             raise ValueError(f"{option} matches no tensor: none has a name in which {pattern!r} is found{meant}")
-        left = [name for name in quantized if not is_found(name, pattern)]
-        idle += [option] if left == quantized else []
-        quantized = left
+        without_option = [name for name in quantized if not is_found(name, pattern)]
+        if without_option == quantized:
+            idle.append(option)
+        quantized = without_option
     if overrides.output_type and not purposes & {OUTPUT, EMBEDDING}:
         idle.append(f"--output-tensor-type {overrides.output_type}")
     if overrides.embedding_type and EMBEDDING not in purposes:
@@ -340,13 +349,13 @@ def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: Type
     return idle
 
 
-def in_order(specs: Iterable[GgufTensor]) -> list[GgufTensor]:
+def in_order(specs: Iterable[GgufSpec]) -> list[GgufSpec]:
     """Return tensors in the order in which llama.cpp writes them: by layer, then by name."""
     return sorted(specs, key=lambda spec: (_layer(spec.name), spec.name.encode()))
 
 
 def choose_types(
-    model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
+    model: Model, specs: Sequence[GgufSpec], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
 ) -> dict[str, TensorType]:
     """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it."""
     types = _Types(model, specs, mix, overrides, has_imatrix)
@@ -357,7 +366,7 @@ class _Types:
     """Counts the tensors of a purpose, because llama-quantize uses their number as the layer."""
 
     def __init__(
-        self, model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
+        self, model: Model, specs: Sequence[GgufSpec], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
     ) -> None:
         self._model = model
         self._mix = mix
@@ -368,25 +377,26 @@ class _Types:
         self._counts = {VALUES: purposes.count(VALUES), **dict.fromkeys((UP, GATE, DOWN), model.layers)}
         self._seen = dict.fromkeys(self._counts, 0)
 
-    def type_of(self, spec: GgufTensor) -> TensorType:
+    def type_of(self, spec: GgufSpec) -> TensorType:
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
-        kind = TENSOR_TYPES[self._wanted(spec)]
+        kind = TENSOR_TYPES[self._intended(spec)]
         columns = spec.shape[-1]
         if columns % kind.block:
             kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
         return TENSOR_TYPES["F16"] if columns % kind.block else kind
 
-    def _wanted(self, spec: GgufTensor) -> str:
+    def _intended(self, spec: GgufSpec) -> str:
+        """Return the type of a tensor, if its rows are whole blocks."""
         overrides = self._overrides
         purpose = purpose_of(spec.name)
         architecture = self._model.architecture
-        named = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
-        direct = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
-        if direct and not (named and spec.name == PER_LAYER):
-            return direct
-        if named:
-            return named
+        by_pattern = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
+        by_purpose = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
+        if by_purpose and not (by_pattern and spec.name == PER_LAYER):
+            return by_purpose
+        if by_pattern:
+            return by_pattern
         if overrides.pure or self._mix.name in FLOAT_MIXES:
             return self._mix.default
         if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(architecture, ())):
@@ -413,11 +423,11 @@ class _Types:
         role = TensorRole(self._model, layer, layers, self._has_imatrix)
         rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
         kind = (rule.kind if rule else None) or self._mix.default
-        raised = purpose == VALUES and self._model.is_70b and self._mix.name != "IQ2_M"
-        return _RAISED.get(kind, kind) if raised else kind
+        is_raised = purpose == VALUES and self._model.is_70b and self._mix.name != "IQ2_M"
+        return _RAISED_OF_70B.get(kind, kind) if is_raised else kind
 
 
 def _layer(name: str) -> int:
     """Return the layer at the start of a name; -1 without one."""
-    found = re.match(r"blk\.\s*([-+]?[0-9]+)", name)
-    return int(found[1]) if found else -1
+    start = re.match(r"blk\.\s*([-+]?[0-9]+)", name)
+    return int(start[1]) if start else -1

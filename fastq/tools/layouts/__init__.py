@@ -90,17 +90,17 @@ def to_tensors(
     """
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
-    row = LAYOUTS[as_choice(layout, "layout", LAYOUTS)]
-    if g_idx is not None and not row.has_g_idx:
+    chosen = LAYOUTS[as_choice(layout, "layout", LAYOUTS)]
+    if g_idx is not None and not chosen.has_g_idx:
         raise ValueError(f"g_idx must be None for layout {layout!r}")
-    if nested is not None and not row.nests_scales:
+    if nested is not None and not chosen.nests_scales:
         raise ValueError(f"nested must be None for layout {layout!r}")
     if nested is not None and not is_a(nested, NestedScale):
         raise TypeError(f"nested must be a NestedScale, which fastq.nest_scale returns, not {shown(nested)}")
     dtype = None if scale_dtype is None else as_dtype(scale_dtype, "scale_dtype", "a float dtype")
     if dtype is not None and dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"scale_dtype must be float16, bfloat16, float32 or float64, not {dtype}")
-    return row.write(q, Writing(row=row, scale_dtype=dtype, g_idx=g_idx, nested=nested))
+    return chosen.write(q, Writing(layout=chosen, scale_dtype=dtype, g_idx=g_idx, nested=nested))
 
 
 def from_tensors(
@@ -152,10 +152,10 @@ def from_tensors(
     >>> np.array_equal(fastq.layouts.from_tensors(tensors, "gptq_v2").dequantize(), q.dequantize())
     True
     """
-    row = LAYOUTS[as_choice(layout, "layout", LAYOUTS)]
-    qtype = as_qtype(row.formats[0] if dtype is None else dtype)
-    check_format(qtype, row, "dtype")
-    if as_bool(sort_inputs, "sort_inputs") and not row.has_g_idx:
+    chosen = LAYOUTS[as_choice(layout, "layout", LAYOUTS)]
+    qtype = as_qtype(chosen.formats[0] if dtype is None else dtype)
+    check_format(qtype, chosen, "dtype")
+    if as_bool(sort_inputs, "sort_inputs") and not chosen.has_g_idx:
         raise ValueError(f"sort_inputs must be False for layout {layout!r}")
     if not is_a(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of arrays by their names, not {shown(tensors)}")
@@ -164,11 +164,11 @@ def from_tensors(
         raise ValueError(f"block_size must be 0 or more, not {block_size}")
     whole = None if shape is None else as_shape(shape)
     reading = Reading(
-        row=row,
+        layout=chosen,
         tensors=arrays,
         qtype=qtype,
         shape=whole,
         block_size=block_size,
         sort_inputs=bool(sort_inputs),
     )
-    return row.read(reading)
+    return chosen.read(reading)

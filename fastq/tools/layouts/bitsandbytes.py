@@ -17,80 +17,84 @@ from fastq.tools.layouts.layout import Layout, Reading, Writing, check_format, p
 NESTED_BLOCK = 256  # nested scales that share a scale: readers accept no other number
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     """Return the tensors weight, absmax and quant_map of a weight, and those of nested scales."""
-    check_format(q.dtype, how.row, "the dtype of q")
+    check_format(q.dtype, writing.layout, "the dtype of q")
     length = q.shape[-1] if q.shape else 0
     last = granularity(q.axis, q.block_size, q.ndim).kept == (q.ndim - 1,)
     if not (last and q.block_size and (q.ndim == 1 or length % q.block_size == 0)):
         raise ValueError("q must have blocks along its last axis that fill its rows for layout 'bitsandbytes'")
     scale, _ = parameters_of(q)
     codes = q.unpacked().reshape(-1)
-    row = q.dtype.codebook
-    assert row is not None
-    zero = row.order[np.searchsorted(row.thresholds, 0.0)]  # the value in the unused half of the last byte
+    codebook = q.dtype.codebook
+    assert codebook is not None
+    zero = codebook.order[np.searchsorted(codebook.thresholds, 0.0)]  # in the unused half of the last byte
     codes = np.pad(codes, (0, codes.size % 2), constant_values=zero)
-    numbers = np.array(row.values, np.float32)
+    numbers = np.array(codebook.values, np.float32)
     tensors = {"weight": (codes[::2] << 4 | codes[1::2]).reshape(-1, 1)}
-    if how.nested is None:
-        return tensors | {"absmax": stored_scale(scale.reshape(-1), how.scale_dtype, "float32"), "quant_map": numbers}
-    inner = how.nested.quantized
+    if writing.nested is None:
+        return tensors | {
+            "absmax": stored_scale(scale.reshape(-1), writing.scale_dtype, "float32"),
+            "quant_map": numbers,
+        }
+    inner = writing.nested.quantized
     if inner.block_size != NESTED_BLOCK:
-        wanted = f"blocks of {NESTED_BLOCK}, as bitsandbytes reads them"
-        raise ValueError(f"nested must have {wanted}, not {inner.block_size}")
-    if how.nested.shape != scale.shape:
-        raise ValueError(f"nested has shape {how.nested.shape}, but q has scales of shape {scale.shape}")
+        expected = f"blocks of {NESTED_BLOCK}, as bitsandbytes reads them"
+        raise ValueError(f"nested must have {expected}, not {inner.block_size}")
+    if writing.nested.shape != scale.shape:
+        raise ValueError(f"nested has shape {writing.nested.shape}, but q has scales of shape {scale.shape}")
     assert inner.dtype.codebook is not None
     return tensors | {
         "absmax": inner.codes,
         "quant_map": numbers,
         "nested_absmax": inner.scale,
         "nested_quant_map": np.array(inner.dtype.codebook.values, np.float32),
-        "nested_offset": np.array(how.nested.offset, np.float32),
+        "nested_offset": np.array(writing.nested.offset, np.float32),
     }
 
 
-def read(given: Reading) -> QuantizedArray:
+def read(reading: Reading) -> QuantizedArray:
     """Return the weight in weight and absmax; absmax may be quantized, too."""
-    if given.shape is None:
+    if reading.shape is None:
         raise TypeError("from_tensors needs the shape of the weight for layout 'bitsandbytes'")
-    shape = given.shape
-    size = math.prod(given.shape)
-    block_size = given.block_size or 64
+    shape = reading.shape
+    size = math.prod(reading.shape)
+    block_size = reading.block_size or 64
     if not size or (len(shape) > 1 and shape[-1] % block_size):
         raise ValueError(f"shape {shape} has rows that blocks of {block_size} don't fill: read it as {(size,)}")
-    packed = given.get("weight", "uint8").reshape(-1)
+    packed = reading.get("weight", "uint8").reshape(-1)
     blocks = -(-size // block_size)
     if packed.size != -(-size // 2):
         raise ValueError(f"weight has {packed.size} bytes, but shape {shape} needs {-(-size // 2)}")
-    _check_map(given, "quant_map", given.qtype)
-    nested = "nested_absmax" in given.tensors
-    absmax = given.get("absmax") if nested else given.scales("absmax")
+    _check_map(reading, "quant_map", reading.qtype)
+    nested = "nested_absmax" in reading.tensors
+    absmax = reading.get("absmax") if nested else reading.scales("absmax")
     if absmax.size != blocks:
         raise ValueError(f"absmax has {absmax.size} scales, but shape {shape} needs {blocks}")
     scale = absmax
     if nested:
         inner = as_qtype("dynamic8")
-        _check_map(given, "nested_quant_map", inner)
-        scale = given.scales("nested_absmax").reshape(-1)
-        offset = given.scales("nested_offset")
+        _check_map(reading, "nested_quant_map", inner)
+        scale = reading.scales("nested_absmax").reshape(-1)
+        offset = reading.scales("nested_offset")
         if absmax.dtype != np.uint8 or offset.size != 1 or scale.size != -(-absmax.size // NESTED_BLOCK):
-            wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
-            raise ValueError(f"absmax must be {wanted} if it is nested")
+            expected = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
+            raise ValueError(f"absmax must be {expected} if it is nested")
         params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
         quantized = QuantizedArray(absmax.reshape(-1), params, (absmax.size,))
         scale = NestedScale(quantized, float(offset.reshape(-1)[0]), absmax.shape).dequantize()
     codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:size].reshape(shape)
-    places = (*shape[:-1], -(-shape[-1] // block_size))
-    zeros = np.zeros(places, np.uint8)
-    params = QParams(scale.reshape(places), zeros, given.qtype, len(shape) - 1, block_size, symmetric=True)
-    return QuantizedArray(pack(codes, given.qtype), params, shape)
+    parameter_shape = (*shape[:-1], -(-shape[-1] // block_size))
+    zeros = np.zeros(parameter_shape, np.uint8)
+    params = QParams(scale.reshape(parameter_shape), zeros, reading.qtype, len(shape) - 1, block_size, symmetric=True)
+    return QuantizedArray(pack(codes, reading.qtype), params, shape)
 
 
-def _check_map(given: Reading, name: str, qtype: QType) -> None:
-    row = qtype.codebook
-    assert row is not None
-    if name in given.tensors and not np.array_equal(given.tensors[name], np.array(row.values, "f4")):
+def _check_map(reading: Reading, name: str, qtype: QType) -> None:
+    """Raise ValueError if a table of values is there and is not that of a format."""
+    codebook = qtype.codebook
+    assert codebook is not None
+    if name in reading.tensors and not np.array_equal(reading.tensors[name], np.array(codebook.values, "f4")):
         raise ValueError(f"{name} is not the table of {qtype}")
 
 

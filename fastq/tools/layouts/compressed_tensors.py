@@ -44,7 +44,7 @@ OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"
 BIAS = 127  # of the exponents of powers of two
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredForm:
     """The stored form of a tensor: its codes, the granularity of its scales, and their dtype."""
 
@@ -111,7 +111,8 @@ class StoredForm:
             return matrix
         padding = [(0, -n % b) for n, b in zip(matrix.shape, self.block, strict=True)]
         filled = np.pad(matrix, padding) if any(n for _, n in padding) else matrix
-        (rows, columns), (height, width) = filled.shape, self.block
+        rows, columns = filled.shape
+        height, width = self.block
         return filled.reshape(rows // height, height, columns // width, width)
 
     def unfolded(self, matrix: Array) -> Array:
@@ -160,7 +161,8 @@ class StoredForm:
             return np.swapaxes(codes, -1, -2)
         if stored.dtype.kind == "c":
             raise ValueError(f"weight_zero_point is {stored.dtype}, which is not a dtype of zero points")
-        numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
+        numbers = stored.reshape(scales).astype(np.float64)
+        least, most = self.qtype.code_range(False)
         codes = numbers.astype(self.qtype.storage)
         if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
             raise ValueError(f"weight_zero_point has numbers that are not codes of {self.qtype}")
@@ -229,8 +231,17 @@ def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
     is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits take one byte each there
     packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""
     scales = SCALES.get(weights.scale_dtype, dtype)
-    granularity = axis, weights.group_size, weights.symmetric
-    return StoredForm(weights.qtype, shape, *granularity, scales, packing, weights.block, strategy == "tensor_group")
+    return StoredForm(
+        qtype=weights.qtype,
+        shape=shape,
+        axis=axis,
+        block_size=weights.group_size,
+        symmetric=weights.symmetric,
+        scale_dtype=scales,
+        packing=packing,
+        block=weights.block,
+        has_global_scale=strategy == "tensor_group",
+    )
 
 
 def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0) -> NDArray[np.float32]:
@@ -365,49 +376,51 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 # The row of `LAYOUTS`
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     """Return the stored tensors of a weight."""
     q = as_signed(q)
-    check_format(q.dtype, how.row, "the dtype of q")
-    q = QuantizedArray(q.codes, q.qparams.with_values(*parameters_of(q)), q.shape)
+    check_format(q.dtype, writing.layout, "the dtype of q")
+    scale, zero_point = parameters_of(q)
+    q = QuantizedArray(q.codes, q.qparams.with_values(scale, zero_point), q.shape)
     tensors = tensors_of(q, scheme_of(q), "F32")
-    if how.scale_dtype is not None and not q.dtype.scale_element:
-        tensors["weight_scale"] = stored_scale(tensors["weight_scale"], how.scale_dtype)
+    if writing.scale_dtype is not None and not q.dtype.scale_element:
+        tensors["weight_scale"] = stored_scale(tensors["weight_scale"], writing.scale_dtype)
     return tensors
 
 
-def read(given: Reading) -> QuantizedArray:
+def read(reading: Reading) -> QuantizedArray:
     """Return the weight in some tensors, whose dtypes and shapes determine their form."""
-    codes = given.matrix("weight_packed" if "weight_packed" in given.tensors else "weight")
+    codes = reading.matrix("weight_packed" if "weight_packed" in reading.tensors else "weight")
     words = codes.dtype == np.int32
-    bits = given.qtype.bits
-    kind = "float" if given.qtype.element else "int"
+    bits = reading.qtype.bits
+    kind = "float" if reading.qtype.element else "int"
     rows, columns = codes.shape
     if words:
-        rows, columns = map(int, given.of_shape("weight_shape", "int64", 2))
+        rows, columns = map(int, reading.of_shape("weight_shape", "int64", 2))
     elif codes.dtype == np.uint8:
         columns = columns * 8 // bits
-    if given.qtype.name in OF_FORMATS:
-        scheme = PRESETS[OF_FORMATS[given.qtype.name]]
+    if reading.qtype.name in OF_FORMATS:
+        scheme = PRESETS[OF_FORMATS[reading.qtype.name]]
     else:
-        scales = given.get("weight_scale")
+        scales = reading.get("weight_scale")
         count, groups = scales.shape if scales.ndim == 2 else (0, 1)
         block: Shape = ()
-        strategy = "group" if groups > 1 or given.block_size else "channel" if scales.ndim == 2 else "tensor"
+        strategy = "group" if groups > 1 or reading.block_size else "channel" if scales.ndim == 2 else "tensor"
         if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
             strategy = "block"
             block = (rows // count, columns // groups)
-        size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
-        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in given.tensors)
+        size = checked_block_size(reading.block_size, columns, groups) if strategy == "group" else 0
+        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in reading.tensors)
         scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
     form = form_of(scheme, (rows, columns), "")
     for name, (dtype, shape) in form.specs().items():
         of_own = name == "weight_scale" and not dtype  # of any dtype of floats
-        given.tensors[name] = given.of_shape(name, "" if of_own else numpy_dtype(dtype).name, *shape)
+        reading.tensors[name] = reading.of_shape(name, "" if of_own else numpy_dtype(dtype).name, *shape)
         if of_own:
-            given.scales(name)
-    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
-    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
+            reading.scales(name)
+    factor = float(reading.tensors.get("weight_global_scale", np.ones(1))[0])
+    codes, scale, zero_point = form.read(reading.tensors.__getitem__)
+    q = array_of(codes, scale, zero_point, form, scheme.weights, factor)
     return without_zero_scales(q, "weight_scale")
 
 

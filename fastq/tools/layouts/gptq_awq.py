@@ -21,48 +21,49 @@ from fastq.tools.layouts.layout import (
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # index of the output in the lowest four bits of a word, in the next, ..
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     """Return the tensors qweight, qzeros and scales of a weight, for GPTQ also g_idx."""
-    weight = weight_of(q, how.row)
-    row = how.row
+    weight = weight_of(q, writing.layout)
+    layout = writing.layout
     inputs = q.shape[1]
     codes = weight.codes
     indices = np.arange(inputs, dtype=np.int32) // weight.block_size
-    if row.zero_points_less and not weight.zero_point.all():
+    if layout.zero_points_less and not weight.zero_point.all():
         raise ValueError("layout 'gptq' stores zero_point - 1 and cannot hold zero_point 0: use 'gptq_v2'")
-    if how.g_idx is not None:
-        given = as_array(how.g_idx, "g_idx")
-        if given.dtype.kind not in "iu":
-            raise TypeError(f"g_idx must be integers, not {given.dtype}")
-        if given.shape != (inputs,) or not np.array_equal(np.sort(given), indices):
+    if writing.g_idx is not None:
+        blocks = as_array(writing.g_idx, "g_idx")
+        if blocks.dtype.kind not in "iu":
+            raise TypeError(f"g_idx must be integers, not {blocks.dtype}")
+        if blocks.shape != (inputs,) or not np.array_equal(np.sort(blocks), indices):
             raise ValueError(f"g_idx must name each block of q as often as it has inputs, in shape ({inputs},)")
         codes = np.empty_like(codes)
-        indices = given.astype(np.int32)
+        indices = blocks.astype(np.int32)
         codes[:, np.argsort(indices, kind="stable")] = weight.codes
-    zeros = weight.zero_point.T - np.uint8(row.zero_points_less)
+    zeros = weight.zero_point.T - np.uint8(layout.zero_points_less)
     return {
-        "qweight": to_words(codes.T, weight.bits, 1 if row.order else 0, "qweight", row.order),
-        "qzeros": to_words(zeros, weight.bits, 1, "qzeros", row.order),
-        "scales": stored_scale(weight.scale.T, how.scale_dtype, "float16"),
-        **({"g_idx": indices} if row.has_g_idx else {}),
+        "qweight": to_words(codes.T, weight.bits, 1 if layout.order else 0, "qweight", layout.order),
+        "qzeros": to_words(zeros, weight.bits, 1, "qzeros", layout.order),
+        "scales": stored_scale(weight.scale.T, writing.scale_dtype, "float16"),
+        **({"g_idx": indices} if layout.has_g_idx else {}),
     }
 
 
-def read(given: Reading) -> QuantizedArray:
+def read(reading: Reading) -> QuantizedArray:
     """Return the weight in qweight, qzeros, scales and, for GPTQ, g_idx."""
-    bits = given.qtype.bits
-    row = given.row
-    codes = from_words(given.matrix("qweight", "int32"), bits, 1 if row.order else 0, row.order)
-    (inputs, outputs), scales = codes.shape, given.scales("scales")
+    bits = reading.qtype.bits
+    layout = reading.layout
+    codes = from_words(reading.matrix("qweight", "int32"), bits, 1 if layout.order else 0, layout.order)
+    inputs, outputs = codes.shape
+    scales = reading.scales("scales")
     if scales.ndim != 2 or scales.shape[1] != outputs or not scales.size:
         raise ValueError(f"scales has shape {scales.shape}, but the other tensors need shape (blocks, {outputs})")
-    zeros = from_words(given.of_shape("qzeros", "int32", len(scales), outputs * bits // 32), bits, 1, row.order)
-    if row.zero_points_less and (zeros == (1 << bits) - 1).any():
-        why = f"readers of 'gptq' read them as 0 or as {1 << bits}"
-        raise ValueError(f"qzeros has zero points of which all bits are set: {why}")
-    indexed = row.has_g_idx and "g_idx" in given.tensors
-    g_idx = given.of_shape("g_idx", "int32", inputs) if indexed else None
-    size = given.block_size
+    zeros = from_words(reading.of_shape("qzeros", "int32", len(scales), outputs * bits // 32), bits, 1, layout.order)
+    if layout.zero_points_less and (zeros == (1 << bits) - 1).any():
+        ambiguity = f"readers of 'gptq' read them as 0 or as {1 << bits}"
+        raise ValueError(f"qzeros has zero points of which all bits are set: {ambiguity}")
+    has_g_idx = layout.has_g_idx and "g_idx" in reading.tensors
+    g_idx = reading.of_shape("g_idx", "int32", inputs) if has_g_idx else None
+    size = reading.block_size
     if not size and g_idx is not None and g_idx.size and g_idx.min() >= 0 and g_idx.max() < len(scales):
         largest = int(np.bincount(g_idx).max())  # inputs of the largest block; only the last may be shorter
         size = largest if -(-inputs // largest) == len(scales) else 0
@@ -71,12 +72,19 @@ def read(given: Reading) -> QuantizedArray:
     if g_idx is not None and not np.array_equal(g_idx, in_order):
         if not np.array_equal(np.sort(g_idx), in_order):
             raise ValueError("g_idx must name every block as often as it has inputs")
-        if not given.sort_inputs:
-            way = "pass sort_inputs=True to get them in the order of their blocks"
-            raise ValueError(f"g_idx orders inputs by activation: {way}")
+        if not reading.sort_inputs:
+            advice = "pass sort_inputs=True to get them in the order of their blocks"
+            raise ValueError(f"g_idx orders inputs by activation: {advice}")
         codes = codes[np.argsort(g_idx, kind="stable")]
-    zeros = zeros.T + np.uint8(row.zero_points_less)
-    return BlockedWeight(np.ascontiguousarray(codes.T), scales.T, zeros, bits, block_size).quantized()
+    zeros = zeros.T + np.uint8(layout.zero_points_less)
+    weight = BlockedWeight(
+        codes=np.ascontiguousarray(codes.T),
+        scale=scales.T,
+        zero_point=zeros,
+        bits=bits,
+        block_size=block_size,
+    )
+    return weight.as_array()
 
 
 GPTQ_FORMATS = ("uint4", "uint8", "uint2", "uint3")

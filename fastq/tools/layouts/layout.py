@@ -36,25 +36,25 @@ class Layout:
     order: tuple[int, ...] = ()  # order of neighbours in a word from its lowest bits on, if it is not their own
 
 
-def check_format(qtype: QType, row: Layout, name: str) -> None:
+def check_format(qtype: QType, layout: Layout, name: str) -> None:
     """Raise ValueError unless a layout supports codes of a format, or their signed form of the same width."""
-    if qtype.name not in (*row.formats, *(name[1:] for name in row.formats if name[0] == "u")):
-        raise ValueError(f"{name} must be one of {', '.join(row.formats)} for layout {row.name!r}, not {qtype}")
+    if qtype.name not in (*layout.formats, *(name[1:] for name in layout.formats if name[0] == "u")):
+        raise ValueError(f"{name} must be one of {', '.join(layout.formats)} for layout {layout.name!r}, not {qtype}")
 
 
 class Writing(NamedTuple):
-    """The options of writing: the layout, and the options of `to_tensors`."""
+    """The layout to write, and the options of `to_tensors`."""
 
-    row: Layout
+    layout: Layout
     scale_dtype: np.dtype[Any] | None
     g_idx: ArrayLike | None
     nested: NestedScale | None
 
 
 class Reading(NamedTuple):
-    """The input of reading: the layout, tensors, and the options of `from_tensors`."""
+    """The layout and the tensors to read, and the options of `from_tensors`."""
 
-    row: Layout
+    layout: Layout
     tensors: dict[str, Array]
     qtype: QType
     shape: tuple[int, ...] | None
@@ -64,8 +64,8 @@ class Reading(NamedTuple):
     def get(self, name: str, dtype: str = "") -> Array:
         """Return a tensor, of some dtype."""
         if name not in self.tensors:
-            told = f"they have {sorted(self.tensors)}"
-            raise ValueError(f"tensors must have {name!r} for layout {self.row.name!r}; {told}")
+            names = sorted(self.tensors)
+            raise ValueError(f"tensors must have {name!r} for layout {self.layout.name!r}; they have {names}")
         array = self.tensors[name]
         if dtype and array.dtype.name != dtype:
             raise TypeError(f"{name} must be {dtype}, not {array.dtype}")
@@ -84,10 +84,10 @@ class Reading(NamedTuple):
 
     def matrix(self, name: str, dtype: str = "") -> Array:
         """Return a tensor with two dimensions; raise ValueError if it has another number."""
-        found = self.get(name, dtype)
-        if found.ndim != 2 or not found.size:
-            raise ValueError(f"{name} must be a matrix with elements, not of shape {found.shape}")
-        return found
+        matrix = self.get(name, dtype)
+        if matrix.ndim != 2 or not matrix.size:
+            raise ValueError(f"{name} must be a matrix with elements, not of shape {matrix.shape}")
+        return matrix
 
     def of_shape(self, name: str, dtype: str, *shape: int) -> Array:
         """Return a tensor of some dtype and shape."""
@@ -98,25 +98,32 @@ class Reading(NamedTuple):
 
 
 class BlockedWeight(NamedTuple):
-    """Unsigned codes of shape (N, K), scales and zero points of shape (N, G), and the number of inputs in a block."""
+    """The parts of a weight of N outputs and K inputs, in G blocks of inputs."""
 
-    codes: Array
-    scale: Array
-    zero_point: Array
+    codes: Array  # unsigned, of shape (N, K)
+    scale: Array  # of shape (N, G)
+    zero_point: Array  # of shape (N, G)
     bits: int
-    block_size: int
+    block_size: int  # inputs in a block
 
     @property
     def qtype(self) -> QType:
         """The code format."""
         return as_qtype(f"uint{self.bits}")
 
-    def quantized(self) -> QuantizedArray:
-        """Return the weight as a QuantizedArray; scales below 0 are those of ONNX Runtime, and auto-round's."""
+    def as_array(self) -> QuantizedArray:
+        """Return the weight as a QuantizedArray; ONNX Runtime and auto-round have scales below 0."""
         convention = "matmul-nbits" if (self.scale < 0).any() else "onnx"
         codes = pack(self.codes, self.qtype) if self.qtype.packed else self.codes
         zero_point = self.zero_point.astype(np.uint8)
-        params = QParams(self.scale, zero_point, self.qtype, 1, self.block_size, convention=convention)
+        params = QParams(
+            scale=self.scale,
+            zero_point=zero_point,
+            dtype=self.qtype,
+            axis=1,
+            block_size=self.block_size,
+            convention=convention,
+        )
         return without_zero_scales(QuantizedArray(codes, params, self.codes.shape), "scales")
 
 
@@ -127,76 +134,95 @@ def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
     calibration never met. Raise ValueError, with the name of the scales, if other scales are not positive and finite.
     """
     scale = as_array(q.scale, "q.scale").astype(np.float32, copy=False)
-    size = np.abs(scale) if as_convention(q.convention).signed_scale else scale
-    bad = scale[~((size >= 0) & (size < np.inf))]
+    magnitude = np.abs(scale) if as_convention(q.convention).signed_scale else scale
+    bad = scale[~((magnitude >= 0) & (magnitude < np.inf))]
     if bad.size:
         raise ValueError(f"{name} has a scale of {bad[0]}, which must be 0 or more and finite")
-    empty = scale == 0
-    if not empty.any():
+    is_zero = scale == 0
+    if not is_zero.any():
         return q
-    codes = np.where(_of_elements(empty, q), _of_elements(q.zero_point, q), q.unpacked()).astype(q.dtype.storage)
-    params = q.qparams.with_values(np.where(empty, np.ones_like(q.scale), q.scale), q.zero_point)
+    zeros = _for_elements(q.zero_point, q)
+    codes = np.where(_for_elements(is_zero, q), zeros, q.unpacked()).astype(q.dtype.storage)
+    params = q.qparams.with_values(np.where(is_zero, np.ones_like(q.scale), q.scale), q.zero_point)
     return QuantizedArray(pack(codes, q.dtype) if q.dtype.packed else codes, params, q.shape)
 
 
-def _of_elements(parameters: Array, q: QuantizedArray) -> Array:
+def _for_elements(parameters: Array, q: QuantizedArray) -> Array:
     """Return the parameter of each element of an array, in a shape that broadcasts with it."""
-    where = granularity(q.axis, q.block_size, q.ndim)
+    kept = granularity(q.axis, q.block_size, q.ndim).kept
     if q.block_size:
-        axis = where.kept[0]
-        return np.repeat(parameters, q.block_size, axis).take(range(q.shape[axis]), axis)
-    return parameters.reshape([n if axis in where.kept else 1 for axis, n in enumerate(q.shape)])
+        return np.repeat(parameters, q.block_size, kept[0]).take(range(q.shape[kept[0]]), kept[0])
+    return parameters.reshape([n if axis in kept else 1 for axis, n in enumerate(q.shape)])
 
 
 def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
     """Return the scale and the zero point of each block of an array; single numbers serve for all."""
     params = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
-    wanted = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
-    each = (one if one.size > 1 else one.reshape(()) for one in (params.scale, params.zero_point))
-    scale, zero_point = (np.broadcast_to(one, wanted) for one in each)
-    return scale, zero_point
+    shape = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
+    return _broadcast_parameter(params.scale, shape), _broadcast_parameter(params.zero_point, shape)
 
 
-def weight_of(q: QuantizedArray, row: Layout) -> BlockedWeight:
+def _broadcast_parameter(parameter: Array, shape: tuple[int, ...]) -> Array:
+    """Return a parameter in a shape; a single number in any shape serves for all elements."""
+    return np.broadcast_to(parameter if parameter.size > 1 else parameter.reshape(()), shape)
+
+
+def weight_of(q: QuantizedArray, layout: Layout) -> BlockedWeight:
     """Return the input of the layouts of integers."""
-    check_format(q.dtype, row, "the dtype of q")
+    check_format(q.dtype, layout, "the dtype of q")
     if q.ndim != 2:
-        raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {row.name!r}, not {q.ndim}")
+        raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {layout.name!r}, not {q.ndim}")
     kept = granularity(q.axis, q.block_size, q.ndim).kept
     if kept != ((1,) if q.block_size else (0,)):
-        raise ValueError(f"q must have blocks along axis 1, or a scale for each row (axis=0), for layout {row.name!r}")
+        raise ValueError(
+            f"q must have blocks along axis 1, or a scale for each row (axis=0), for layout {layout.name!r}"
+        )
     convention = as_convention(q.convention)
     if convention.zero_point != "integer" or convention.decode != "point":
-        wanted = f"(code - zero_point) * scale, as layout {row.name!r} requires"
-        raise ValueError(f"convention {convention.name!r} does not decode as {wanted}")
-    scale, zero_point = (each.reshape(q.shape[0], -1) for each in parameters_of(q))
-    codes, zero_point = ((a.astype(np.int16) - q.dtype.qmin).astype(np.uint8) for a in (q.unpacked(), zero_point))
-    return BlockedWeight(codes, scale, zero_point, q.dtype.bits, q.block_size or q.shape[1])
+        formula = f"(code - zero_point) * scale, as layout {layout.name!r} requires"
+        raise ValueError(f"convention {convention.name!r} does not decode as {formula}")
+    scale, zero_point = parameters_of(q)
+    outputs, inputs = q.shape
+    return BlockedWeight(
+        codes=_as_unsigned(q.unpacked(), q.dtype),
+        scale=scale.reshape(outputs, -1),
+        zero_point=_as_unsigned(zero_point.reshape(outputs, -1), q.dtype),
+        bits=q.dtype.bits,
+        block_size=q.block_size or inputs,
+    )
+
+
+def _as_unsigned(codes: Array, qtype: QType) -> NDArray[np.uint8]:
+    """Return codes as numbers from 0 on."""
+    return (codes.astype(np.int16) - qtype.qmin).astype(np.uint8)
 
 
 def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -> Array:
     """Return scales in C order in the requested dtype, else in the default, else in their own."""
-    wanted = dtype or (np.dtype(default) if default else scale.dtype)
+    dtype = dtype or (np.dtype(default) if default else scale.dtype)
     with np.errstate(over="ignore", under="ignore"):
-        stored = np.ascontiguousarray(scale, wanted)
+        stored = np.ascontiguousarray(scale, dtype)
     lost = ~np.isfinite(stored.astype(np.float64)) | ((stored == 0) & (scale != 0))
     if lost.any():
-        found = f"{np.count_nonzero(lost)} scales overflow or underflow in {wanted}, for example {scale[lost][0]}"
-        raise ValueError(f'{found}; pass scale_dtype="float32"')
-    least = float(np.finfo("float32" if wanted.name == "bfloat16" else wanted).tiny)  # bfloat16 has the same exponents
+        count = f"{np.count_nonzero(lost)} scales overflow or underflow in {dtype}, for example {scale[lost][0]}"
+        raise ValueError(f'{count}; pass scale_dtype="float32"')
+    least = float(np.finfo("float32" if dtype.name == "bfloat16" else dtype).tiny)  # bfloat16 has the same exponents
     rough = (np.abs(stored.astype(np.float64)) < least) & (stored.astype(np.float64) != scale.astype(np.float64))
     if rough.any():
-        found = f"{np.count_nonzero(rough)} scales are subnormal in {wanted}, for example {scale[rough][0]}"
+        count = f"{np.count_nonzero(rough)} scales are subnormal in {dtype}, for example {scale[rough][0]}"
         warnings.warn(
-            f'{found}, and are rounded more than others: values become less precise; pass scale_dtype="float32"',
+            f'{count}, and are rounded more than others: values become less precise; pass scale_dtype="float32"',
             stacklevel=4,
         )
     return stored
 
 
-def checked_block_size(given: int, inputs: int, blocks: int) -> int:
-    """Return the number of inputs in a block, as given or from the number of blocks; else raise ValueError."""
-    size = given or -(-inputs // blocks)
+def checked_block_size(block_size: int, inputs: int, blocks: int) -> int:
+    """Return the number of inputs in a block, as asked for or, if that is 0, by the number of blocks.
+
+    Raise ValueError if it does not cut the inputs into that number of blocks.
+    """
+    size = block_size or -(-inputs // blocks)
     if -(-inputs // size) != blocks:
         raise ValueError(f"block_size {size} does not cut {inputs} inputs into {blocks} blocks")
     return size

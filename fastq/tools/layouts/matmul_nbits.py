@@ -10,17 +10,18 @@ from fastq.system.dtypes import Array
 from fastq.tools.layouts.layout import BlockedWeight, Layout, Reading, Writing, stored_scale, weight_of
 
 
-def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     """Return the tensors B, scales and, unless the scheme is symmetric, zero_points of a weight."""
-    weight = weight_of(q, how.row)
-    (outputs, inputs), size = q.shape, weight.block_size
+    weight = weight_of(q, writing.layout)
+    outputs, inputs = q.shape
+    size = weight.block_size
     if size < 16 or size & size - 1:
-        raise ValueError(f"block_size must be a power of two from 16 on for layout {how.row.name!r}, not {size}")
+        raise ValueError(f"block_size must be a power of two from 16 on for layout {writing.layout.name!r}, not {size}")
     blocks = -(-inputs // size)
     codes = np.pad(weight.codes, ((0, 0), (0, blocks * size - inputs))).reshape(outputs, blocks, size)
     tensors = {
         "B": pack(codes, weight.qtype) if weight.bits < 8 else codes,
-        "scales": stored_scale(weight.scale, how.scale_dtype),
+        "scales": stored_scale(weight.scale, writing.scale_dtype),
     }
     middle = 1 << (weight.bits - 1)
     if not (q.symmetric and (weight.zero_point == middle).all()):
@@ -30,29 +31,37 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     return tensors
 
 
-def read(given: Reading) -> QuantizedArray:
+def read(reading: Reading) -> QuantizedArray:
     """Return the weight in B, scales and zero_points."""
-    packed = given.get("B", "uint8")
-    bits = given.qtype.bits
+    packed = reading.get("B", "uint8")
+    bits = reading.qtype.bits
     unsigned = f"uint{bits}"
     if packed.ndim != 3 or not packed.size:
         raise ValueError(f"B must have 3 dimensions with elements, not shape {packed.shape}")
-    outputs, blocks, size = *packed.shape[:2], packed.shape[-1] * 8 // bits
+    outputs, blocks, nbytes = packed.shape
+    size = nbytes * 8 // bits
     codes = unpack(packed, unsigned, shape=(outputs, blocks, size)) if bits < 8 else packed
-    whole = given.shape or (outputs, blocks * size)
+    whole = reading.shape or (outputs, blocks * size)
     if len(whole) != 2 or whole[0] != outputs or -(-whole[1] // size) != blocks:
         raise ValueError(f"shape {whole} does not fit B of shape {packed.shape}")
-    scales = given.scales("scales")
+    scales = reading.scales("scales")
     if scales.size != outputs * blocks:
         raise ValueError(f"scales has shape {scales.shape}, but B needs shape {(outputs, blocks)}")
     zeros = np.full((outputs, blocks), 1 << (bits - 1), np.uint8)
-    if "zero_points" in given.tensors:
-        stored = given.get("zero_points", "uint8").reshape(outputs, -1)
-        given.tensors["zero_points"] = stored
-        given.of_shape("zero_points", "uint8", outputs, -(-blocks * bits // 8))
+    if "zero_points" in reading.tensors:
+        stored = reading.get("zero_points", "uint8").reshape(outputs, -1)
+        reading.tensors["zero_points"] = stored
+        reading.of_shape("zero_points", "uint8", outputs, -(-blocks * bits // 8))
         zeros = unpack(stored, unsigned, shape=(outputs, blocks)) if bits < 8 else stored
     codes = np.ascontiguousarray(codes.reshape(outputs, -1)[:, : whole[1]])
-    return BlockedWeight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized()
+    weight = BlockedWeight(
+        codes=codes,
+        scale=scales.reshape(outputs, blocks),
+        zero_point=zeros,
+        bits=bits,
+        block_size=size,
+    )
+    return weight.as_array()
 
 
 MATMUL_NBITS = Layout(

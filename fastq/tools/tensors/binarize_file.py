@@ -35,5 +35,11 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
             file.write(bytes_of(bits).data)
             progress(rows.nbytes, 0)
     progress(0, 1)
-    after = math.prod(lengths)
-    return Converted(spec.name, spec.shape, spec.nbytes, after, "", "bits", size=spec.size)
+    return Converted(
+        name=spec.name,
+        shape=spec.shape,
+        before=spec.nbytes,
+        after=math.prod(lengths),
+        target="bits",
+        size=spec.size,
+    )

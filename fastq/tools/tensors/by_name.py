@@ -20,9 +20,10 @@ from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.patterns import nearest
 from fastq.tools.files.texts import count_text
 from fastq.tools.gguf_files.gguf_file import open_gguf
+from fastq.tools.tensors.gguf_tensor import gguf_tensors
 from fastq.tools.tensors.netcdf_zarr import is_store
-from fastq.tools.tensors.reading import codes_read_as_stored, gguf_tensors, plain_tensor, tensor_of_weight, tensors_of
-from fastq.tools.tensors.tensor import Tensor
+from fastq.tools.tensors.reading import codes_read_as_stored, tensors_of
+from fastq.tools.tensors.tensor import PlainTensor, Tensor, WeightTensor
 
 
 class ByName(Mapping[str, QuantizedArray | Array]):
@@ -47,7 +48,7 @@ class ByName(Mapping[str, QuantizedArray | Array]):
     def stored(self, name: str) -> CompressedWeight | None:
         """Return the stored tensors of a quantized weight in the layout of compressed-tensors, else None."""
         tensor = self._tensors.get(name)
-        return tensor.weight.compressed if tensor and tensor.weight else None
+        return tensor.weight.compressed if isinstance(tensor, WeightTensor) else None
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors  # Mapping.__contains__ reads the tensor
@@ -59,11 +60,13 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         return len(self._tensors)
 
     def __repr__(self) -> str:
-        each = self._tensors.values()
-        quantized = sum(tensor.is_quantized for tensor in each)
-        nbytes = sum(tensor.nbytes for tensor in each)
-        told = f"{count_text(len(each), 'tensor')}, {quantized} quantized, {nbytes:,} bytes"
-        return f"{type(self).__name__}({self._name!r}: {told})"
+        tensors = self._tensors.values()
+        quantized = sum(tensor.is_quantized for tensor in tensors)
+        nbytes = sum(tensor.nbytes for tensor in tensors)
+        return (
+            f"{type(self).__name__}({self._name!r}: {count_text(len(tensors), 'tensor')}, {quantized} quantized,"
+            f" {nbytes:,} bytes)"
+        )
 
 
 class Tensors(ByName):
@@ -96,11 +99,11 @@ def open_tensors(path: Path) -> Tensors:
     with naming(lambda error: f"path can't be read: {shown(str(path))}: {error}"):
         if is_store(path):
             raise ValueError("xarray.open_dataset reads netCDF and zarr")
-        found = path if path.is_dir() else as_path(path)
-        tensors = tensors_of(found)
-    if line := codes_read_as_stored(found, tensors.values()):
+        source = path if path.is_dir() else as_path(path)
+        tensors = tensors_of(source)
+    if line := codes_read_as_stored(source, tensors.values()):
         warnings.warn(line, stacklevel=3)
-    return Tensors(found, tensors)
+    return Tensors(source, tensors)
 
 
 class Checkpoint(ByName):
@@ -156,28 +159,38 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     QuantizedArray(shape=(4096, 4096), dtype=int4, axis=-1, block_size=128, nbytes=8912896)
     """
     path = as_name(path)
-    tensors: dict[str, Tensor] = {}
     if path.suffix == ".gguf":
-        file = open_gguf(path)
-        for tensor in gguf_tensors(file):
-            module = tensor.name.removesuffix(".weight")
-            whole = tensor.scheme == "Q8_0"
-            name = module if whole and module not in file.tensors else tensor.name
-            tensors[name] = replace(tensor, is_quantized=whole)
-        fields = file.fields.items()
-        return Checkpoint(path, tensors, {key: each.value() for key, each in fields if each.type_name != "array"})
+        return _gguf_checkpoint(path)
     if not path.is_dir():
-        way = "; fastq.load opens files of tensors" if path.suffix in SOURCES else ""
-        raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}{way}")
-    model = ModelFolder(path)
+        advice = "; fastq.load opens files of tensors" if path.suffix in SOURCES else ""
+        raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}{advice}")
+    return _folder_checkpoint(path)
+
+
+def _gguf_checkpoint(path: Path) -> Checkpoint:
+    """Return the model in a GGUF file."""
+    file = open_gguf(path)
+    tensors: dict[str, Tensor] = {}
+    for tensor in gguf_tensors(file):
+        module = tensor.name.removesuffix(".weight")
+        has_codes = tensor.scheme == "Q8_0"
+        name = module if has_codes and module not in file.tensors else tensor.name
+        tensors[name] = replace(tensor, is_quantized=has_codes)
+    config = {key: field.value() for key, field in file.fields.items() if field.type_name != "array"}
+    return Checkpoint(path, tensors, config)
+
+
+def _folder_checkpoint(path: Path) -> Checkpoint:
+    """Return the model in a directory."""
+    model = ModelFolder.open(path)
     weights = stored_weights(model) if model.quantization else StoredWeights()
     dtype = model.dtype
-    tensors |= {name: tensor_of_weight(weight, dtype) for name, weight in weights.items()}
+    tensors: dict[str, Tensor] = {name: WeightTensor.of(weight, dtype) for name, weight in weights.items()}
     for name, spec in model.tensors.items():
         if name in weights.parts:
             continue
         if name in weights:
             codes = weights[name].codes.name
             raise ValueError(f"tensor {name!r} and the weight of {codes!r} would both be {name!r}; rename one")
-        tensors[name] = plain_tensor(model, spec)
+        tensors[name] = PlainTensor.of(model, spec)
     return Checkpoint(path, tensors, model.config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,25 +13,25 @@ from fastq.system.dtypes import Array
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Extent:
     """Statistics of the numbers of a tensor."""
 
-    lo: float | None  # the smallest and the largest finite number; None without finite numbers
-    hi: float | None
-    nan: int  # number of NaN and of infinities
-    infinite: int
+    lo: float | None = None  # the smallest finite number; None without finite numbers
+    hi: float | None = None  # the largest one
+    nan: int = 0  # number of NaN
+    infinite: int = 0  # number of infinities
     # outlier channels by axis, of two or more axes: indices whose largest magnitude is at least six times the median
-    outliers: dict[int, tuple[int, ...]]
+    outliers: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def with_more(self, other: Extent) -> Extent:
-        """Return the statistics of both parts."""
-        lows, highs = ([end for end in ends if end is not None] for ends in ((self.lo, other.lo), (self.hi, other.hi)))
-        counts = self.nan + other.nan, self.infinite + other.infinite
-        return Extent(min(lows, default=None), max(highs, default=None), *counts, {})
-
-
-NOTHING = Extent(None, None, 0, 0, {})
+        """Return the statistics of both parts, without outlier channels."""
+        return Extent(
+            lo=min((lo for lo in (self.lo, other.lo) if lo is not None), default=None),
+            hi=max((hi for hi in (self.hi, other.hi) if hi is not None), default=None),
+            nan=self.nan + other.nan,
+            infinite=self.infinite + other.infinite,
+        )
 
 
 def extent_of(values: Array) -> Extent:
@@ -40,34 +40,52 @@ def extent_of(values: Array) -> Extent:
     # arrays in Fortran order are not copied: the order within a row does not matter here
     by_columns = values.flags.f_contiguous and values.ndim > 1
     rows = values.T.reshape(shape[::-1]).T if by_columns else values.reshape(shape)
-    height, width = max(PIECE // max(shape[1], 1), 1), max(min(PIECE, shape[1]), 1)
-    found = np.zeros((4, shape[0]))
-    found[:2] = [[np.inf], [-np.inf]]
+    height = max(PIECE // max(shape[1], 1), 1)
+    width = max(min(PIECE, shape[1]), 1)
+    lo = np.full(shape[0], np.inf)
+    hi = np.full(shape[0], -np.inf)
+    nan = 0
+    infinite = 0
     largest_of_columns = np.full(shape[1] if values.ndim > 1 else 0, -1.0)  # -1 without finite numbers
     for top in range(0, shape[0], height):
-        band = found[:, top : top + height]
+        band = slice(top, top + height)
         for left in range(0, shape[1], width):
-            tile = rows[top : top + height, left : left + width]
-            lo, hi, *counts = _row_ends(tile)
-            band[:2] = np.minimum(band[0], lo), np.maximum(band[1], hi)
-            band[2:] += counts
+            columns = slice(left, left + width)
+            tile = rows[band, columns]
+            lo_of_tile, hi_of_tile, nan_of_tile, infinite_of_tile = _row_ends(tile)
+            np.minimum(lo[band], lo_of_tile, out=lo[band])
+            np.maximum(hi[band], hi_of_tile, out=hi[band])
+            nan += int(nan_of_tile.sum())
+            infinite += int(infinite_of_tile.sum())
             if values.ndim > 1:
-                columns = largest_of_columns[left : left + width]
-                np.maximum(columns, _largest_of_columns(tile), out=columns)
-    lo, hi, nan, infinite = found
+                largest = largest_of_columns[columns]
+                np.maximum(largest, _largest_of_columns(tile), out=largest)
     finite = lo <= hi
     outliers = {}
     if values.ndim > 1:
-        of_rows = np.where(finite, np.maximum(-lo, hi), -1.0)
-        others = largest_of_columns.reshape(values.shape[1:], order="F" if by_columns else "C")
-        for axis in range(values.ndim):
-            apart = tuple(k for k in range(others.ndim) if k != axis - 1)
-            largest = others.max(axis=apart, initial=-1.0) if axis else of_rows
-            known = np.flatnonzero(largest >= 0)
-            if far := known[outliers_of(largest[known])].tolist():
-                outliers[axis] = tuple(far)
-    least, most = (float(lo[finite].min()), float(hi[finite].max())) if finite.any() else (None, None)
-    return Extent(least, most, int(nan.sum()), int(infinite.sum()), outliers)
+        largest_of_rows = np.where(finite, np.maximum(-lo, hi), -1.0)
+        within_rows = largest_of_columns.reshape(values.shape[1:], order="F" if by_columns else "C")
+        outliers = _outliers_by_axis(largest_of_rows, within_rows)
+    return Extent(
+        lo=float(lo[finite].min()) if finite.any() else None,
+        hi=float(hi[finite].max()) if finite.any() else None,
+        nan=nan,
+        infinite=infinite,
+        outliers=outliers,
+    )
+
+
+def _outliers_by_axis(largest_of_rows: Array, within_rows: Array) -> dict[int, tuple[int, ...]]:
+    """Return outlier channels by axis, given largest magnitudes of rows and those at each place within rows."""
+    outliers = {}
+    for axis in range(within_rows.ndim + 1):
+        others = tuple(k for k in range(within_rows.ndim) if k != axis - 1)
+        largest = within_rows.max(axis=others, initial=-1.0) if axis else largest_of_rows
+        known = np.flatnonzero(largest >= 0)
+        channels = known[outliers_of(largest[known])].tolist()
+        if channels:
+            outliers[axis] = tuple(channels)
+    return outliers
 
 
 def _largest_of_columns(rows: Array) -> Array:
@@ -83,7 +101,8 @@ def _largest_of_columns(rows: Array) -> Array:
 def _row_ends(rows: Array) -> tuple[Array, Array, Array, Array]:
     """Return the finite extremes of each row, inf and -inf without any, and the counts of NaN and infinities."""
     numbers = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
-    lo, hi = numbers.min(axis=1), numbers.max(axis=1)
+    lo = numbers.min(axis=1)
+    hi = numbers.max(axis=1)
     if np.isfinite(lo).all() and np.isfinite(hi).all():  # almost always so, and in a fifth of the time
         return lo, hi, np.zeros(len(rows)), np.zeros(len(rows))
     nan = np.isnan(numbers)

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,8 @@ NETCDF = (".nc", ".nc4", ".cdf", ".h5")
 ZARR = ".zarr"
 V2 = ".zgroup"
 MARKS = "zarr.json", V2  # files of zarr groups
-# attributes of a packing and of a rounding
-PACKED = "scale_factor", "add_offset", "_FillValue"
-ROUNDED = "quantization_nsb", "quantization_nsd"
+PACKED = "scale_factor", "add_offset", "_FillValue"  # attributes of a packing
+ROUNDED = "quantization_nsb", "quantization_nsd"  # attributes of a rounding
 # times are numbers with units; bounds and coordinates are variables
 _DECODED = dict.fromkeys(("decode_times", "decode_timedelta", "decode_coords"), False)
 VARIABLE_LENGTH = "lists of variable length"
@@ -44,53 +43,57 @@ def is_store(path: Path) -> bool:
     return path.suffix in NETCDF or any((path / mark).is_file() for mark in MARKS)
 
 
-def library() -> Any:
+def import_xarray() -> Any:
     """Return xarray; raise ValueError if it is not installed."""
     try:
-        return importlib.import_module("xarray")
+        import xarray
     except ModuleNotFoundError as error:
         raise ValueError(_NEEDED) from error
+    return xarray
 
 
-def netcdf_file(path: Path, mode: str = "r") -> Any:
+def netcdf_file(path: Path, mode: Literal["r", "w"] = "r") -> Any:
     """Open a file by netCDF4, whose variables are read as they are stored; raise ValueError if it is not installed."""
     try:
-        netcdf = importlib.import_module("netCDF4")
+        import netCDF4
     except ModuleNotFoundError as error:
         raise ValueError(_NEEDED) from error
     with warnings.catch_warnings(action="ignore"):  # of variables that it skips
-        file = netcdf.Dataset(path, mode)
+        file = netCDF4.Dataset(path, mode)
     file.set_auto_maskandscale(False)
     file.set_auto_chartostring(False)
     return file
 
 
-def unreadable(path: Path) -> list[str]:
+def unreadable_variables(path: Path) -> list[str]:
     """Return the variables of a netCDF file whose types netCDF4 does not read, and so leaves out."""
     if path.is_dir() or importlib.util.find_spec("netCDF4") is None:
         return []
-    with warnings.catch_warnings(record=True) as seen:
+    import netCDF4
+
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with importlib.import_module("netCDF4").Dataset(path) as file:
+        with netCDF4.Dataset(path) as file:
             known = {*file.variables, *file.dimensions, *file.groups}
-    found = [match[1] for each in seen if (match := _SKIPPED.search(str(each.message)))]
-    return [*found, *(name for name in _names_in_hdf5(path) if name not in known and name not in found)]
+    names = [match[1] for warning in caught if (match := _SKIPPED.search(str(warning.message)))]
+    return [*names, *(name for name in _names_in_hdf5(path) if name not in known and name not in names)]
 
 
 def _names_in_hdf5(path: Path) -> list[str]:
     """Return the names of arrays in the root of an HDF5 file, if h5py is installed: netCDF skips some in silence."""
     if importlib.util.find_spec("h5py") is None:
         return []
-    h5py = importlib.import_module("h5py")
+    import h5py
+
     if not h5py.is_hdf5(path):
         return []
     with h5py.File(path) as file:
-        names = [name for name, each in file.items() if isinstance(each, h5py.Dataset)]
+        names = [name for name, item in file.items() if isinstance(item, h5py.Dataset)]
     return [name.removeprefix(_NOT_OF_DIMENSION) for name in names]
 
 
-def special(path: Path) -> dict[str, str]:
-    """Return what the variables of a netCDF file have that are no arrays of numbers or texts, by their names."""
+def special_variables(path: Path) -> dict[str, str]:
+    """Return the variables of a netCDF file that are no arrays of numbers or texts, each with what it has instead."""
     if path.is_dir():
         return {}
     with netcdf_file(path) as file:
@@ -98,35 +101,36 @@ def special(path: Path) -> dict[str, str]:
 
 
 def _special_of(group: Any, parent: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and types of such variables of a group and of the groups in it; `parent` is its path."""
     for name, variable in group.variables.items():
-        if what := what_is_special(variable):
-            yield f"{parent}{name}", what
-    for name, each in group.groups.items():
-        yield from _special_of(each, f"{parent}{name}/")
+        if special_type := special_type_of(variable):
+            yield f"{parent}{name}", special_type
+    for name, inner_group in group.groups.items():
+        yield from _special_of(inner_group, f"{parent}{name}/")
 
 
-def what_is_special(variable: Any) -> str:
-    """Return what a variable of netCDF4 has that is no array of numbers or texts, or an empty text."""
-    kind = type(variable.datatype).__name__
-    if kind == "CompoundType":
+def special_type_of(variable: Any) -> str:
+    """Return what a variable of netCDF4 has if it is no array of numbers or texts; empty if it is one."""
+    class_name = type(variable.datatype).__name__
+    if class_name == "CompoundType":
         return COMPOUND
-    return VARIABLE_LENGTH if kind == "VLType" and variable.dtype is not str else ""
+    return VARIABLE_LENGTH if class_name == "VLType" and variable.dtype is not str else ""
 
 
-def way_to(path: Path) -> dict[str, Any]:
+def open_options(path: Path) -> dict[str, Any]:
     """Return the options by which xarray opens a file or a store."""
     return {"engine": "zarr", "consolidated": False} if path.is_dir() else {}
 
 
 def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
     """Return the Datasets of all groups of a file or a store; raise ValueError if xarray can't open it."""
-    xarray = library()
+    xarray = import_xarray()
     if path.is_dir():
         with contextlib.suppress(ModuleNotFoundError):  # without zarr xarray has its own error
             fastq.zarr.register()
     try:
         with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
-            groups: dict[str, Any] = xarray.open_groups(path, **decoding, **way_to(path))
+            groups: dict[str, Any] = xarray.open_groups(path, **decoding, **open_options(path))
     except (ValueError, KeyError) as error:
         reason = str(error.args[0]).partition(". ")[0]
         if type(error).__name__ == "UnknownCodecError":
@@ -150,78 +154,78 @@ class StoredVariable(NamedTuple):
 def variables_of(path: Path) -> Iterator[StoredVariable]:
     """Yield the variables of all groups of a file or a store."""
     groups = groups_of(path, **_DECODED)
-    others = special(path) if importlib.util.find_spec("netCDF4") else {}
+    others = special_variables(path) if importlib.util.find_spec("netCDF4") else {}
     for group, ds in groups.items():
         descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
         for name, variable in ds.variables.items():
             if name in descriptions:
                 continue
             full = f"{group}/{name}".lstrip("/")
-            decoded = functools.partial(_opened, path, group, name)
-            as_stored = functools.partial(_as_stored, path, full)
+            decoded = functools.partial(_open_variable, path, group, name)
+            as_stored = functools.partial(_open_as_stored, path, full)
             labelled_dims = () if variable.dims == (name,) else variable.dims
             yield StoredVariable(
                 name=full,
                 variable=variable,
                 reader=as_stored if full in others else decoded,
-                labels=functools.partial(labels_of, path, group, labelled_dims),
+                labels=functools.partial(read_labels, path, group, labelled_dims),
                 special=others.get(full, ""),
             )
         ds.close()
 
 
 @contextlib.contextmanager
-def _as_stored(path: Path, name: str) -> Iterator[Callable[[Any], Array]]:
-    """Open a netCDF file for the values of a variable of any type."""
+def _open_as_stored(path: Path, name: str) -> Iterator[Callable[[Any], Array]]:
+    """Open a netCDF file for the values of a variable of any type, which a function returns at an index."""
     with netcdf_file(path) as file:
         variable = file[name]
         yield lambda index: np.asarray(variable[index if variable.ndim else ...])
 
 
 @contextlib.contextmanager
-def _opened(path: Path, group: str, name: str) -> Iterator[Callable[[Any], Array]]:
+def _open_variable(path: Path, group: str, name: str) -> Iterator[Callable[[Any], Array]]:
     """Open a file for the values of a variable, which a function returns at an index.
 
     It is closed at the end: netCDF fails to open a file of which the garbage collector has yet to close another.
     """
     with warnings.catch_warnings(action="ignore"):
-        opened = library().open_dataset(path, group=group, **_DECODED, **way_to(path))
+        opened = import_xarray().open_dataset(path, group=group, **_DECODED, **open_options(path))
     with opened as ds:
         variable = ds.variables[name]
         yield lambda index: np.asarray(variable[index].values)
 
 
-def labels_of(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variable]:
+def read_labels(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variable]:
     """Return the coordinates of dimensions, those of times decoded: of the group, or of the nearest one around it."""
-    xarray = library()
-    found: dict[str, Variable] = {}
+    xarray = import_xarray()
+    labels: dict[str, Variable] = {}
     names = group.strip("/").split("/")
     for depth in range(len(names), -1, -1):
         with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
-            opened = xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **way_to(path))
+            opened = xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **open_options(path))
         with opened as ds:
             for dim in dims:
-                if dim in ds.variables and ds.variables[dim].dims == (dim,) and dim not in found:
-                    found[dim] = _decoded_times(ds[[dim]]).variables[dim].load()
+                if dim in ds.variables and ds.variables[dim].dims == (dim,) and dim not in labels:
+                    labels[dim] = _with_decoded_times(ds[[dim]]).variables[dim].load()
         if not names[0]:
             break
-    return found
+    return labels
 
 
-def _decoded_times(ds: Any) -> Any:
+def _with_decoded_times(ds: Any) -> Any:
     """Return a Dataset of a coordinate with its times decoded, or as it is if they can't be."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            return library().decode_cf(ds)
+            return import_xarray().decode_cf(ds)
     except (ValueError, OverflowError):
         return ds
 
 
-def described(variable: Variable) -> dict[str, Any]:
+def packing_of(variable: Variable) -> dict[str, Any]:
     """Return the attributes of a packing or a rounding of a decoded variable, as Python numbers."""
-    noted = {key: variable.encoding.get(key) for key in PACKED if is_packed(variable)}
-    noted |= {key: variable.attrs.get(key) for key in ROUNDED}
-    return {key: shortest(value) for key, value in noted.items() if value is not None}
+    attributes = {key: variable.encoding.get(key) for key in PACKED if is_packed(variable)}
+    attributes |= {key: variable.attrs.get(key) for key in ROUNDED}
+    return {key: shortest_number(value) for key, value in attributes.items() if value is not None}
 
 
 def is_packed(variable: Variable) -> bool:
@@ -229,6 +233,6 @@ def is_packed(variable: Variable) -> bool:
     return any(key in variable.encoding for key in PACKED[:2])
 
 
-def shortest(value: Any) -> Any:
+def shortest_number(value: Any) -> Any:
     """Return a number of NumPy as one of Python, with the fewest digits that name a float in its dtype."""
     return float(str(value)) if isinstance(value, np.floating) else getattr(value, "tolist", lambda: value)()

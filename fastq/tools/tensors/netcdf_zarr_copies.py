@@ -7,7 +7,6 @@ kind to the other xarray converts, and what the other kind can't hold is refused
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import math
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.tools.tensors.netcdf_zarr import V2, ZARR, netcdf_file, what_is_special
+from fastq.tools.tensors.netcdf_zarr import V2, ZARR, netcdf_file, special_type_of
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
@@ -68,30 +67,30 @@ def _netcdf_to_netcdf(source: Path, out: Path, result: Result, level: int, say: 
     with netcdf_file(source) as before, netcdf_file(out, "w") as after:
         for name, dimension in before.dimensions.items():
             after.createDimension(name, None if dimension.isunlimited() else len(dimension))
-        types = _with_types(before, after)
+        types = _copy_types(before, after)
         _copy_attributes(before, after, before.ncattrs(), "the file", say)
         for name, variable in before.variables.items():
             if name in result.dropped:
                 continue
             if name in result.changed:
-                lazy.append(_changed(before, after, name, result, level, say))
+                lazy.append(_create_changed(before, after, name, result, level, say))
             else:
                 _copy(variable, after, types, say)
         for name in result.changed:
             if name not in before.variables:
-                lazy.append(_new(after, name, result.after.variables[name]))
+                lazy.append(_create_new(after, name, result.after.variables[name]))
         _store(lazy)
 
 
-def _with_types(before: Any, after: Any) -> dict[str, Any]:
+def _copy_types(before: Any, after: Any) -> dict[str, Any]:
     """Define the types of a file in another one; return them by name."""
     types: dict[str, Any] = {}
-    for name, each in before.enumtypes.items():
-        types[name] = after.createEnumType(each.dtype, name, each.enum_dict)
-    for name, each in before.vltypes.items():
-        types[name] = after.createVLType(each.dtype, name)
-    for name, each in before.cmptypes.items():  # a type comes after those of its fields
-        types[name] = after.createCompoundType(each.dtype, name)
+    for name, enumeration in before.enumtypes.items():
+        types[name] = after.createEnumType(enumeration.dtype, name, enumeration.enum_dict)
+    for name, list_type in before.vltypes.items():
+        types[name] = after.createVLType(list_type.dtype, name)
+    for name, record in before.cmptypes.items():  # a type comes after those of its fields
+        types[name] = after.createCompoundType(record.dtype, name)
     return types
 
 
@@ -123,17 +122,23 @@ def _storage(variable: Any) -> dict[str, Any]:
 def _copy(variable: Any, after: Any, types: dict[str, Any], say: Callable[[str], None]) -> None:
     """Copy a variable: its type, storage, attributes and values."""
     endian = variable.endian()
-    own_type = getattr(variable.datatype, "name", "")
-    stored = None if variable.dtype is str else np.dtype(variable.dtype)
-    if stored is not None and endian == "native":
-        stored = stored.newbyteorder("=")
-    kind = types.get(own_type, str if stored is None else stored)
-    options = _storage(variable) | {"endian": endian}
+    name_of_type = getattr(variable.datatype, "name", "")
+    dtype = None if variable.dtype is str else np.dtype(variable.dtype)
+    if dtype is not None and endian == "native":
+        dtype = dtype.newbyteorder("=")
     copy = _raw(
-        after.createVariable(variable.name, kind, variable.dimensions, fill_value=_fill_of(variable), **options)
+        after.createVariable(
+            variable.name,
+            types.get(name_of_type, str if dtype is None else dtype),
+            variable.dimensions,
+            fill_value=_fill_of(variable),
+            endian=endian,
+            **_storage(variable),
+        )
     )
-    there = copy.ncattrs()
-    _copy_attributes(variable, copy, [key for key in variable.ncattrs() if key not in there], variable.name, say)
+    already_set = copy.ncattrs()
+    keys = [key for key in variable.ncattrs() if key not in already_set]
+    _copy_attributes(variable, copy, keys, variable.name, say)
     for region in _regions(variable):
         copy[region] = variable[region]
 
@@ -216,33 +221,36 @@ def _regions(variable: Any) -> Iterator[Any]:
         yield tuple(slice(start, min(start + step, size)) for start, step, size in sizes)
 
 
-def _changed(
+def _create_changed(
     before: Any, after: Any, name: Any, result: Result, level: int, say: Callable[[str], None]
 ) -> tuple[Any, Any]:
     """Create a changed variable with its attributes; return it with its values, which are to be written."""
-    old = before[name]
-    was = result.before.variables[name]
-    made = result.after.variables[name]
-    kept = {key: option for key, option in _storage(old).items() if key in ("chunksizes", "fletcher32")}
-    packed = {"compression": "zlib", "complevel": level} if level and old.dimensions else {}
-    fill = made.attrs.get(FILL)
-    options = kept | packed | {"shuffle": bool(packed), "endian": old.endian()}
-    own = fill if _is_fill(fill, made.dtype) else None
-    variable = _raw(after.createVariable(name, made.dtype, old.dimensions, fill_value=own, **options))
-    is_copied = {key for key in made.attrs if key in was.attrs and made.attrs[key] is was.attrs[key]}
-    for key in (key for key in old.ncattrs() if key in is_copied and not (key == FILL and own is not None)):
-        _copy_attributes(old, variable, [key], name, say)
-    for key, value in made.attrs.items():
-        if key not in is_copied and not (key == FILL and own is not None):
+    stored = before[name]
+    old = result.before.variables[name]
+    new = result.after.variables[name]
+    options = {key: option for key, option in _storage(stored).items() if key in ("chunksizes", "fletcher32")}
+    is_compressed = bool(level and stored.dimensions)
+    options |= {"compression": "zlib", "complevel": level} if is_compressed else {}
+    options |= {"shuffle": is_compressed, "endian": stored.endian()}
+    fill = new.attrs.get(FILL)
+    fill_value = fill if _is_fill(fill, new.dtype) else None
+    variable = _raw(after.createVariable(name, new.dtype, stored.dimensions, fill_value=fill_value, **options))
+    is_set = {FILL} if fill_value is not None else set()
+    is_unchanged = {key for key in new.attrs if key in old.attrs and new.attrs[key] is old.attrs[key]}
+    for key in stored.ncattrs():
+        if key in is_unchanged and key not in is_set:
+            _copy_attributes(stored, variable, [key], name, say)
+    for key, value in new.attrs.items():
+        if key not in is_unchanged and key not in is_set:
             variable.setncattr(key, value)
-    return variable, made.data
+    return variable, new.data
 
 
-def _new(after: Any, name: Any, made: Variable) -> tuple[Any, Any]:
-    """Create a variable that the source lacks."""
-    variable = _raw(after.createVariable(name, made.dtype, made.dims))
-    variable.setncatts(made.attrs)
-    return variable, made.data
+def _create_new(after: Any, name: Any, new: Variable) -> tuple[Any, Any]:
+    """Create a variable that the source lacks; return it with its values, which are to be written."""
+    variable = _raw(after.createVariable(name, new.dtype, new.dims))
+    variable.setncatts(new.attrs)
+    return variable, new.data
 
 
 def _store(pairs: list[tuple[Any, Any]]) -> None:
@@ -255,7 +263,9 @@ def _store(pairs: list[tuple[Any, Any]]) -> None:
         targets = [variable for variable, _ in chunked]
         arrays = [data for _, data in chunked]
         # in one thread: netCDF reads and writes one chunk at a time, and compresses it meanwhile
-        importlib.import_module("dask.array").store(arrays, targets, lock=False, scheduler="synchronous")
+        import dask.array
+
+        dask.array.store(arrays, targets, lock=False, scheduler="synchronous")
 
 
 # --- zarr to zarr -----------------------------------------------------------------------------------------------------
@@ -263,7 +273,7 @@ def _store(pairs: list[tuple[Any, Any]]) -> None:
 
 def _zarr_to_zarr(source: Path, out: Path, result: Result) -> None:
     """Copy the files of a store, and let xarray write the variables that were changed."""
-    zarr = importlib.import_module("zarr")
+    import zarr
 
     def left_out(folder: str, names: list[str]) -> list[str]:
         return [CONSOLIDATED, *map(str, result.changed), *result.dropped] if Path(folder) == source else []
@@ -311,8 +321,8 @@ def _to_zarr(source: Path, out: Path, result: Result, say: Callable[[str], None]
     ds = _with_own_fills(result.after.drop_vars(result.dropped).drop_encoding())
     with netcdf_file(source) as file:
         for name, variable in ((name, file[name]) for name in file.variables if name not in result.dropped):
-            if what := what_is_special(variable):
-                raise ValueError(f"{name!r} has {what}, which zarr lacks; --drop {name} leaves it out")
+            if special_type := special_type_of(variable):
+                raise ValueError(f"{name!r} has {special_type}, which zarr lacks; --drop {name} leaves it out")
             if type(variable.datatype).__name__ == "EnumType":
                 _name_flags(ds.variables[name], variable.datatype.enum_dict)
     for name, variable in ds.variables.items():
@@ -361,8 +371,8 @@ def _set_zarr_fill(name: Any, variable: Variable, say: Callable[[str], None]) ->
         return
     del variable.attrs[FILL]
     values = [value.decode(_ANY_BYTES) if isinstance(value, bytes) else value for value in fill.tolist()]
-    there = "missing_value" in variable.attrs
-    way = "is left out" if there else "becomes its missing_value"
-    if not there:
+    has_missing_value = "missing_value" in variable.attrs
+    if not has_missing_value:
         variable.attrs["missing_value"] = values[0] if len(values) == 1 else values
-    say(f"{name}: its _FillValue {', '.join(map(str, values))} {way}: it is no number of {variable.dtype}")
+    result = "is left out" if has_missing_value else "becomes its missing_value"
+    say(f"{name}: its _FillValue {', '.join(map(str, values))} {result}: it is no number of {variable.dtype}")

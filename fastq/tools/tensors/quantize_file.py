@@ -17,15 +17,15 @@ from fastq.system.dtypes import Array
 from fastq.tools.files.containers import TensorSource
 from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.naming_errors import naming
-from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copied, write_file
+from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copy_task, write_file
 from fastq.tools.files.quantized_elsewhere import (
     QuantizedElsewhere,
     is_narrow,
     parts_of_weights,
     quantized_elsewhere,
-    told_of,
+    weights_text,
 )
-from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encoded, stored_specs, to_metadata
+from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encode, stored_specs, to_metadata
 from fastq.tools.files.safetensors_files import as_safetensors
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.files.texts import count_text, some_of
@@ -54,46 +54,53 @@ def quantize_file(
     with lines on matrices that are left alone although they hold weights. After any error `out` is as it was.
     """
     if KEY in source.metadata or is_shard(source):
-        way = "fastq dequantize restores it" if KEY in source.metadata else way_back(source.path.parent)
-        raise ValueError(f"it is quantized already; {way}")
+        advice = "fastq dequantize restores it" if KEY in source.metadata else way_back(source.path.parent)
+        raise ValueError(f"it is quantized already; {advice}")
     selection.check_names(source.tensors)
     specs = source.tensors.values()
     elsewhere = quantized_elsewhere(specs)
     selection = replace(selection, parts=parts_of_weights(elsewhere))
     reasons = {spec.name: selection.reason_against(spec, scheme) for spec in specs}
     schemes = {spec.name: selection.scheme_for(spec.name, scheme) for spec in specs if not reasons[spec.name]}
-    importance = {} if imatrix is None else _weighed(source, schemes, imatrix, say)
+    importance = {} if imatrix is None else _importance_of(source, schemes, imatrix, say)
     records = {
-        name: _record(source, source.tensors[name], each, nan, importance.get(name)) for name, each in schemes.items()
+        name: _record(source, source.tensors[name], scheme, nan, importance.get(name))
+        for name, scheme in schemes.items()
     }
     if not records and elsewhere:
-        raise ValueError(f"no tensor to quantize: it has {told_of(elsewhere)}; {RESTORED}")
+        raise ValueError(f"no tensor to quantize: it has {weights_text(elsewhere)}; {RESTORED}")
     if not records:
-        found = ", ".join(sorted({spec.dtype for spec in specs})) or "nothing"
-        shaped = "" if selection.vectors else " and two dimensions or more (--all includes others)"
-        raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
+        dtypes = ", ".join(sorted({spec.dtype for spec in specs})) or "nothing"
+        dimensions = "" if selection.vectors else " and two dimensions or more (--all includes others)"
+        needs = f"{', '.join(FLOATS)} of a fitting name{dimensions}"
+        raise ValueError(f"no tensor to quantize: needs {needs}, holds {dtypes}")
     selection.check_effect(source.tensors, scheme)
-    for line in (*_left(source, selection, elsewhere), *_cut_short(source, schemes)):
+    for line in (*_notes_on_others(source, selection, elsewhere), *_notes_on_short_blocks(source, schemes)):
         say(line)
     tasks = []
     for name, spec in source.tensors.items():
         if name in records:
-            fitted = schemes[name].fitted(len(spec.shape))
-            record = records[name]
+            fitted = schemes[name].for_dimensions(len(spec.shape))
             weights = importance.get(name)
-            work = [partial(_quantized, source, spec, record, fitted, nan, weights)]
-            about = (name, spec.shape, spec.nbytes, str(fitted))
-            stored = stored_specs(name, record)
-            tasks.append([Task(*about, work, stored, weighted=weights is not None)])
+            task = Task(
+                name=name,
+                shape=spec.shape,
+                before=spec.nbytes,
+                target=str(fitted),
+                pieces=[partial(_quantize, source, spec, records[name], fitted, nan, weights)],
+                specs=stored_specs(name, records[name]),
+                weighted=weights is not None,
+            )
+            tasks.append([task])
         else:
-            tasks.append([copied(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
+            tasks.append([copy_task(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
     return write_file(out, tasks, {**source.metadata, KEY: to_metadata(records)}, progress)
 
 
-def _left(source: TensorSource, selection: Selection, elsewhere: list[QuantizedElsewhere]) -> Iterator[str]:
+def _notes_on_others(source: TensorSource, selection: Selection, elsewhere: list[QuantizedElsewhere]) -> Iterator[str]:
     """Yield a line on weights that another program quantized, and one on floats that are too narrow to be quantized."""
     if elsewhere:
-        yield f"copied with their scales as they are: {told_of(elsewhere)}; {RESTORED}"
+        yield f"copied with their scales as they are: {weights_text(elsewhere)}; {RESTORED}"
     narrow = [spec for spec in source.tensors.values() if is_narrow(spec) and len(spec.shape) > 1]
     narrow = [spec for spec in narrow if spec.name not in selection.parts and selection.includes(spec.name)]
     if narrow:
@@ -103,48 +110,48 @@ def _left(source: TensorSource, selection: Selection, elsewhere: list[QuantizedE
         yield f"copied as they are: {counted} of {dtypes}, not of {', '.join(FLOATS)}: {names}"
 
 
-def _cut_short(source: TensorSource, schemes: Mapping[str, Scheme]) -> Iterator[str]:
+def _notes_on_short_blocks(source: TensorSource, schemes: Mapping[str, Scheme]) -> Iterator[str]:
     """Yield a line on tensors whose blocks are shorter than asked for, since the axis is, as kernels of 3 x 3 are."""
     lengths: dict[str, int] = {}
     for name, scheme in schemes.items():
         shape = source.tensors[name].shape
-        fitted = scheme.fitted(len(source.tensors[name].shape))
+        fitted = scheme.for_dimensions(len(source.tensors[name].shape))
         if fitted.block_size and isinstance(fitted.axis, int) and shape[fitted.axis] < fitted.block_size:
             lengths[name] = shape[fitted.axis]
     if lengths:
         size = max(schemes[name].block_size for name in lengths)
-        told = some_of([f"{name} ({length})" for name, length in lengths.items()])
-        why = "as their axis is, so that scales take more bytes"
-        yield f"blocks shorter than {size}, {why}: {told}; --exclude leaves them"
+        names = some_of([f"{name} ({length})" for name, length in lengths.items()])
+        reason = "as their axis is, so that scales take more bytes"
+        yield f"blocks shorter than {size}, {reason}: {names}; --exclude leaves them"
 
 
-def _weighed(
+def _importance_of(
     source: TensorSource, schemes: Mapping[str, Scheme], imatrix: Imatrix, say: Say
 ) -> dict[str, NDArray[np.float32]]:
     """Return the importance of elements for tensors whose ranges are searched, as an argument of `fastq.quantize`."""
     wanted = {}
     for name, scheme in schemes.items():
         shape = source.tensors[name].shape
-        fitted = scheme.fitted(len(source.tensors[name].shape))
+        fitted = scheme.for_dimensions(len(source.tensors[name].shape))
         if scheme.range != "minmax" and len(shape) > 1:
             wanted[name] = Wanted(imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape))
     if not wanted:
         raise ValueError(
             "an importance matrix is used by --range mse only, which no tensor of two dimensions or more has"
         )
-    found = weigh(imatrix, wanted, set(source.tensors), say)
-    for name, rows in found.items():
+    importance = weigh(imatrix, wanted, set(source.tensors), say)
+    for name, rows in importance.items():
         shape = source.tensors[name].shape
-        whole = np.broadcast_to(rows.reshape(*shape[:-2], 1, shape[-1]), shape)
-        found[name] = rows[0] if len(rows) == 1 and wanted[name].group else whole
-    return found
+        of_elements = np.broadcast_to(rows.reshape(*shape[:-2], 1, shape[-1]), shape)
+        importance[name] = rows[0] if len(rows) == 1 and wanted[name].group else of_elements
+    return importance
 
 
 def _record(
     source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str, importance: NDArray[np.float32] | None
 ) -> Record:
     with naming(lambda error: f"tensor {spec.name!r}: {error}"):
-        arguments = scheme.fitted(len(spec.shape)).arguments()
+        arguments = scheme.for_dimensions(len(spec.shape)).arguments()
     tensor_scale = None
     if as_qtype(scheme.dtype).has_tensor_scale:  # records are written before the codes
         x = _as_input(source.load(spec.name), nan)
@@ -159,7 +166,7 @@ def _options(importance: NDArray[np.float32] | None) -> dict[str, Any]:
     return {} if importance is None else {"importance": importance}
 
 
-def _quantized(
+def _quantize(
     source: TensorSource,
     spec: TensorSpec,
     record: Record,
@@ -167,12 +174,12 @@ def _quantized(
     nan: str,
     importance: NDArray[np.float32] | None,
 ) -> Piece:
-    given = source.load(spec.name)
-    x = _as_input(given, nan)
+    original = source.load(spec.name)
+    x = _as_input(original, nan)
     with naming(lambda error: failure_text(spec.name, x, error)):
         q = fastq.quantize(x, **scheme.arguments_for(x.dtype), **_options(importance))
-    remark = "" if x is given else f"{np.count_nonzero(np.isnan(given)):,} NaN as 0"
-    return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)
+    remark = "" if x is original else f"{np.count_nonzero(np.isnan(original)):,} NaN as 0"
+    return Piece(encode(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)
 
 
 def _as_input(x: Array, nan: str) -> Array:

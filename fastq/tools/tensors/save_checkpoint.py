@@ -14,11 +14,11 @@ from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, safetensors_dtype
 from fastq.tools.checkpoints.config_json import CONFIG, HALVES, KEY, OLD_KEY, dtype_of
 from fastq.tools.checkpoints.converting import check_names
-from fastq.tools.checkpoints.folder import INDEX, SINGLE
 from fastq.tools.checkpoints.json_files import write_json
 from fastq.tools.checkpoints.quantization_config import LINEAR, quantized_entry
-from fastq.tools.checkpoints.skipped_modules import ignored
+from fastq.tools.checkpoints.skipped_modules import ignore_list
 from fastq.tools.checkpoints.stored_weights import ORDER, SUFFIXES
+from fastq.tools.checkpoints.weight_files import INDEX, SINGLE
 from fastq.tools.files.safetensors_files import OF_NUMPY, Header, SafetensorsWriter
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
@@ -81,7 +81,7 @@ def save_checkpoint(
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"path must be an empty directory, and {folder} has files")
     dtype = dtype_of(settings) or "F32"
-    shards, schemes = _cut(tensors, dtype, most)
+    shards, schemes = _cut_into_shards(tensors, dtype, most)
     check_names(spec.name for _, specs in shards for spec in specs)
     _check_parts(tensors, [spec.name for _, specs in shards for spec in specs])
     headers = [Header(specs, {"format": "pt"}) for _, specs in shards]
@@ -92,14 +92,14 @@ def save_checkpoint(
         with replacing(folder / file_name) as file:
             writer = SafetensorsWriter(file, header)
             for name in names:
-                for stored, array in _stored(name, tensors, dtype)[1].items():
+                for stored, array in _stored_tensors(name, tensors, dtype)[1].items():
                     writer.write(stored, array)
         files |= dict.fromkeys(header.specs, file_name)
     used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
-    told = settings.get(KEY) or settings.get(OLD_KEY)
-    caches = told.get("kv_cache_scheme") if isinstance(told, dict) else None  # their scales are other tensors
-    entry = {KEY: quantized_entry(_grouped(used), ignored(plain, list(used)), caches)} if used else {}
+    old_entry = settings.get(KEY) or settings.get(OLD_KEY)
+    caches = old_entry.get("kv_cache_scheme") if isinstance(old_entry, dict) else None  # their scales are other tensors
+    entry = {KEY: quantized_entry(_groups_of(used), ignore_list(plain, list(used)), caches)} if used else {}
     settings = {key: value for key, value in settings.items() if key not in (KEY, OLD_KEY)}
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
     if len(shards) > 1:
@@ -121,6 +121,7 @@ def _as_settings(config: Any) -> dict[str, Any]:
 
 
 def _check_mapping(tensors: Any) -> None:
+    """Raise TypeError or ValueError unless tensors have names that a file can hold."""
     if not is_a(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of arrays by their names, not {shown(tensors)}")
     for name in tensors:
@@ -143,8 +144,8 @@ def _check_parts(tensors: Mapping[str, Any], stored: Iterable[str]) -> None:
             raise ValueError(f"tensors[{name!r}] would be read as a part of the quantized {module!r}; rename it")
 
 
-def _grouped(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerScheme]]:
-    """Return targets and schemes: the most frequent scheme is that of Linear."""
+def _groups_of(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerScheme]]:
+    """Return targets and schemes, the last of which is for all Linear layers: the most frequent scheme."""
     by_scheme: dict[LayerScheme, list[str]] = {}
     for name, scheme in used.items():
         by_scheme.setdefault(scheme, []).append(name)
@@ -152,7 +153,7 @@ def _grouped(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerSche
     return [*((names, scheme) for scheme, names in others), ([LINEAR], first)]
 
 
-def _cut(
+def _cut_into_shards(
     tensors: Mapping[str, QuantizedArray | Array], dtype: str, most: int
 ) -> tuple[list[tuple[list[str], list[TensorSpec]]], dict[str, LayerScheme | None]]:
     """Cut tensors into shards in order, and return the schemes of modules, None for plain tensors."""
@@ -160,25 +161,25 @@ def _cut(
     schemes: dict[str, LayerScheme | None] = {}
     nbytes = 0
     for name in tensors:
-        scheme, arrays = _stored(name, tensors, dtype)
+        scheme, arrays = _stored_tensors(name, tensors, dtype)
         schemes[name if scheme is None else name.removesuffix(".weight")] = scheme
-        more = []
+        specs = []
         for stored, array in arrays.items():
-            kind = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
-            if kind is None:
+            stored_dtype = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
+            if stored_dtype is None:
                 raise ValueError(f"tensors[{stored!r}] is {array.dtype}, which a .safetensors file can't hold")
-            more.append(spec_of(stored, kind, array.shape))
-        added = sum(spec.nbytes for spec in more)
-        if shards[-1][0] and nbytes + added > most:
+            specs.append(spec_of(stored, stored_dtype, array.shape))
+        nbytes_of_tensor = sum(spec.nbytes for spec in specs)
+        if shards[-1][0] and nbytes + nbytes_of_tensor > most:
             shards.append(([], []))
             nbytes = 0
-        nbytes += added
+        nbytes += nbytes_of_tensor
         shards[-1][0].append(name)
-        shards[-1][1].extend(more)
+        shards[-1][1].extend(specs)
     return shards, schemes
 
 
-def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
+def _stored_tensors(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and its stored tensors by name."""
     weight = tensors.stored(name) if is_a(tensors, ByName) else None
     if weight is not None:

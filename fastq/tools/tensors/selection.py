@@ -15,13 +15,13 @@ from fastq.tools.files.tensor_specs import TensorSpec
 class Selection:
     """The floating-point tensors to quantize."""
 
-    include: tuple[str, ...] = ("*",)  # patterns: names fit one of `include` and none of `exclude`
-    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ("*",)  # patterns, one of which a name must match
+    exclude: tuple[str, ...] = ()  # patterns, none of which it may match
     # whether tensors of fewer than two dimensions are quantized too: biases and weights of norms, whose errors count
     # far more than their bytes
     vectors: bool = True
     like: Mapping[str, Scheme] | None = None  # schemes by name, instead of one for all: other tensors are left alone
-    # names of the codes to which tensors belong that another program quantized
+    # the name of the codes for each tensor of weights that another program quantized
     parts: Mapping[str, str] = field(default_factory=dict)
 
     def scheme_for(self, name: str, scheme: Scheme) -> Scheme:
@@ -30,8 +30,8 @@ class Selection:
 
     def includes(self, name: str) -> bool:
         """Return whether a name is not left out by the patterns."""
-        included = any(fits(name, pattern) for pattern in self.include)
-        return included and not any(fits(name, pattern) for pattern in self.exclude)
+        is_included = any(fits(name, pattern) for pattern in self.include)
+        return is_included and not any(fits(name, pattern) for pattern in self.exclude)
 
     def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
         """Return why a tensor is left alone, or an empty text if it is not."""
@@ -63,8 +63,8 @@ class Selection:
     def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
         """Raise ValueError if all tensors that a pattern includes are left alone."""
         for pattern in self.include:
-            named = [spec for name, spec in tensors.items() if fits(name, pattern)]
-            reasons = [self.reason_against(spec, scheme) for spec in named]
+            matching = [spec for name, spec in tensors.items() if fits(name, pattern)]
+            reasons = [self.reason_against(spec, scheme) for spec in matching]
             if all(reasons):
-                why = "excluded" if reasons[0] == "by name" else reasons[0]
-                raise ValueError(f"nothing that matches {pattern!r} is quantized: {named[0].name!r} is {why}")
+                reason = "excluded" if reasons[0] == "by name" else reasons[0]
+                raise ValueError(f"nothing that matches {pattern!r} is quantized: {matching[0].name!r} is {reason}")

@@ -1,58 +1,86 @@
-"""A tensor of a file, plain or quantized: its properties, its bytes and its values."""
+"""A tensor of a file, as commands see it: its properties, its bytes and its values, whatever kind of file it is in."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.results import QuantizedArray
-from fastq.system.dtypes import Array
+from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
+from fastq.tools.checkpoints.experts import Stack
+from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.stored_weights import StoredWeight
+from fastq.tools.files.containers import TensorSource
 from fastq.tools.files.naming_errors import naming
+from fastq.tools.files.patterns import WEIGHT
 from fastq.tools.files.pipeline import Progress
+from fastq.tools.files.tensor_specs import TensorSpec, bytes_of
 from fastq.tools.tensors import extent
-from fastq.tools.tensors.extent import NOTHING, Extent, extent_of
-from fastq.tools.tensors.netcdf_zarr import Labels, Reader
+from fastq.tools.tensors.extent import Extent, extent_of
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor of a file."""
+@dataclass(frozen=True, kw_only=True)
+class Tensor(ABC):
+    """A tensor of a file; its kinds are below, and in gguf_tensor.py and variable_tensor.py."""
 
-    name: str  # shape in the file; for a quantized tensor that of the original
-    shape: tuple[int, ...]
+    name: str
+    shape: tuple[int, ...]  # of a quantized tensor the shape of the original
     scheme: str  # its dtype, or its scheme
     nbytes: int  # bytes in the file, including scales and zero points
-    # whether its values can be measured: not for unknown blocks of GGUF, nor for BOOL, U32, U64 and C64
-    has_numbers: bool
-    load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or the codes and parameters of a quantized tensor
     original: str  # dtype of the original tensor, by its name in safetensors
-    is_quantized: bool = True
-    raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes, if it is one tensor of the file
-    decode: Callable[[], Array] | None = None  # returns its values, if they differ from the result of `load`
-    weight: StoredWeight | None = None  # the stored tensors of a quantized weight of a model
-    reader: Reader | None = None  # opens what returns the values at indices, if all may not fit in memory
-    chunks: tuple[int, ...] = ()  # those of its storage, by which parts are aligned
-    about: Mapping[str, Any] = field(default_factory=dict)  # its packing or rounding in netCDF
-    dims: tuple[str, ...] = ()  # names of its dimensions, if they have names
-    labels: Labels = dict  # returns the coordinates of its dimensions, by their names
+    is_quantized: bool
+    has_numbers: bool = (
+        True  # whether its values can be measured: not for blocks that fastq does not know, nor for BOOL
+    )
+
+    @abstractmethod
+    def load(self) -> Array | QuantizedArray:
+        """Return the array, mapped if the file allows it, or the codes and parameters of a quantized tensor."""
+
+    def codes(self) -> Array | QuantizedArray:
+        """Return codes and parameters if they have the tensor's shape, else the values."""
+        return self.load()
 
     def values(self) -> Array:
-        """Return the values."""
+        """Return the values; an error names the tensor."""
         with naming(lambda error: f"tensor {self.name!r} can't be dequantized: {error}"):
-            if self.decode is not None:
-                return self.decode()
-            loaded = self.load()
-            return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
+            return self._decode()
 
-    def parts(self) -> Iterator[Any]:
+    def _decode(self) -> Array:
+        loaded = self.load()
+        return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
+
+    def raw(self) -> NDArray[np.uint8] | None:
+        """Return its bytes, or None if it is several tensors of the file."""
+        return None
+
+    # Parts, which a tensor of a netCDF file or a zarr store is read in
+
+    @property
+    def is_read_in_parts(self) -> bool:
+        """Whether its values may not fit in memory, and can be read part by part."""
+        return False
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The chunks of its storage, with which parts are aligned; empty without chunks."""
+        return ()
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Callable[[Any], Array]]:
+        """Open the tensor, and yield the function that returns the values of a part."""
+        yield self.values().__getitem__
+
+    def parts(self) -> Iterator[tuple[slice, ...]]:
         """Yield the indices of parts: whole chunks of the storage, as many as have about a million elements."""
         sizes = list(self.chunks or (1,) * len(self.shape))
         for axis in reversed(range(len(sizes))):
@@ -61,32 +89,154 @@ class Tensor:
         for corner in itertools.product(*starts):
             yield tuple(slice(start, start + size) for start, size in zip(corner, sizes, strict=True))
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Callable[[Any], Array]]:
-        """Open the tensor for a function that returns the values of a part."""
-        if self.reader is None:
-            yield self.values().__getitem__
-            return
-        with self.reader() as read:
-            yield read
-
     def nbytes_of(self, values: Array) -> int:
         """Return the bytes in the file of the values of a part."""
         return self.nbytes * values.size // max(math.prod(self.shape), 1)
 
     def extent(self, progress: Progress) -> Extent:
-        """Return the statistics of the values, in parts without outlier channels; `progress` gets the bytes of each."""
-        if self.reader is None:
-            progress(self.nbytes, 0)
-            return extent_of(self.values())
-        found = NOTHING
-        with self.opened() as read:
-            for part in self.parts():
-                values = read(part)
-                found = found.with_more(extent_of(values.ravel()))
-                progress(self.nbytes_of(values), 0)
-        return found
+        """Return the statistics of the values; `progress` is called with the bytes of each part."""
+        progress(self.nbytes, 0)
+        return extent_of(self.values())
+
+    # What only variables of netCDF and zarr have
+
+    @property
+    def packing(self) -> Mapping[str, Any]:
+        """The attributes of its packing or its rounding."""
+        return {}
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The names of its dimensions; empty if they have no names."""
+        return ()
+
+    def labels(self) -> Mapping[str, Any]:
+        """Return the coordinates of its dimensions by their names."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainTensor(Tensor):
+    """A tensor that is stored as it is."""
+
+    source: TensorSource | ModelFolder
+
+    @classmethod
+    def of(cls, source: TensorSource | ModelFolder, spec: TensorSpec) -> PlainTensor:
+        """Return a tensor of a file or a model."""
+        return cls(
+            name=spec.name,
+            shape=spec.shape,
+            scheme=spec.dtype,
+            nbytes=spec.nbytes,
+            original=spec.dtype,
+            is_quantized=False,
+            has_numbers=spec.dtype in DTYPES or spec.dtype in ML_FLOATS,
+            source=source,
+        )
+
+    def load(self) -> Array:
+        """Return the array, mapped if the file allows it."""
+        return self.source.load(self.name)
+
+    def raw(self) -> NDArray[np.uint8]:
+        """Return its bytes."""
+        return self.source.raw(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizedTensor(Tensor):
+    """A tensor that fastq quantized and stored as codes, scales and zero points."""
+
+    read: Callable[[], QuantizedArray]
+
+    def load(self) -> QuantizedArray:
+        """Return codes and parameters."""
+        return self.read()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightTensor(Tensor):
+    """A quantized weight of a model, in the layout of any writer."""
+
+    weight: StoredWeight
+
+    @classmethod
+    def of(cls, weight: StoredWeight, dtype: str) -> WeightTensor:
+        """Return a weight of a model with a dtype."""
+        return cls(
+            name=weight.name,
+            shape=weight.shape,
+            scheme=weight.label,
+            nbytes=weight.nbytes,
+            original=dtype,
+            is_quantized=True,
+            weight=weight,
+        )
+
+    def load(self) -> QuantizedArray:
+        """Return codes and parameters, with experts along a first axis."""
+        return self.weight.whole()
 
     def codes(self) -> Array | QuantizedArray:
         """Return codes and parameters if they have the tensor's shape, else the values."""
-        return self.values() if self.decode else self.load()
+        return self.load() if self.weight.is_direct else self.values()
+
+    def _decode(self) -> Array:
+        return super()._decode() if self.weight.is_direct else self.weight.all_values()
+
+
+class _ExpertValues:
+    """The values of a tensor of experts, decoded once for its matrices, which are read one after the other."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    @cached_property
+    def values(self) -> Array:
+        return self._tensor.values()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertMatrix(Tensor):
+    """The matrix of one expert, some rows in a tensor of all experts."""
+
+    whole: _ExpertValues
+    expert: int
+    first: int  # its first row in the matrix of the expert
+
+    def load(self) -> Array:
+        """Return the values."""
+        values: Array = self.whole.values[self.expert, self.first : self.first + self.shape[0]]
+        return values
+
+    def codes(self) -> Array:
+        """Return the values."""
+        return self.values()
+
+    def raw(self) -> NDArray[np.uint8]:
+        """Return the bytes of the values."""
+        return bytes_of(self.load())
+
+
+def expert_matrices(tensor: Tensor) -> dict[str, Tensor]:
+    """Return the matrices in a tensor of experts by the names of their weights; empty if it has an odd shape."""
+    experts, rows, columns = tensor.shape
+    stack = Stack(tensor.name, (experts, rows, columns))
+    whole = _ExpertValues(tensor)
+    matrices: dict[str, Tensor] = {}
+    for module, expert, first in stack.modules() if stack.is_even else ():
+        name = f"{module}{WEIGHT}"
+        matrices[name] = ExpertMatrix(
+            name=name,
+            shape=(stack.rows, columns),
+            scheme=tensor.scheme,
+            nbytes=tensor.nbytes * stack.rows // (experts * rows),
+            original=tensor.original,
+            is_quantized=tensor.is_quantized,
+            has_numbers=tensor.has_numbers,
+            whole=whole,
+            expert=expert,
+            first=first,
+        )
+    return matrices

@@ -14,7 +14,7 @@ from model_folders import CONFIG, write_model
 
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.config_json import dtype_of
-from fastq.tools.checkpoints.readers import loading
+from fastq.tools.checkpoints.readers import loading_lines
 from fastq.tools.checkpoints.rules import Matrix
 from fastq.tools.checkpoints.skipped_modules import kind_of
 from fastq.tools.layouts.schemes import PRESETS, as_scheme
@@ -254,7 +254,7 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    said = loading(Path("q"), source_of(config), [matrix_of(f"layer.{k}", name) for k, name in enumerate(names)])
+    said = loading_lines(Path("q"), source_of(config), [matrix_of(f"layer.{k}", name) for k, name in enumerate(names)])
     found = [line for line in said if not line.startswith("to import: ")]  # which the conformance tests run
     assert all(line in each for line, each in zip(lines, found, strict=True))
 
@@ -262,10 +262,10 @@ def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
 @pytest.mark.parametrize("name", ["W8A8", "FP8_DYNAMIC", "W8A16"])
 def test_embeddings_are_read_as_floats(name):
     matrices = [matrix_of("model.embed_tokens", name), matrix_of("layer", name)]
-    assert loading(Path("q"), source_of(LLAMA), matrices)[-1] == (
+    assert loading_lines(Path("q"), source_of(LLAMA), matrices)[-1] == (
         f"to load it: LlamaForCausalLM.from_pretrained('q', {FLOATS})"
     )
-    (line,) = loading(Path("q"), source_of(LLAMA), [*matrices, matrix_of("other", "W4A16")])
+    (line,) = loading_lines(Path("q"), source_of(LLAMA), [*matrices, matrix_of("other", "W4A16")])
     assert "reads embeddings with CompressedTensorsConfig(dequantize=True) only, and several schemes" in line
     assert line.endswith("; fastq convert q FLOATS --dequantize writes floats for any reader")
 
@@ -276,7 +276,7 @@ def test_sentence_transformers_are_told_of_code(tmp_path, monkeypatch, own_code)
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "modules.json").write_text(json.dumps(SENTENCES))
     config = LLAMA | ({"auto_map": {"AutoModel": "m.M"}} if own_code else {})
-    (line,) = loading(Path("q"), source_of(config), [matrix_of("layer", "W8A8")])[-1:]
+    (line,) = loading_lines(Path("q"), source_of(config), [matrix_of("layer", "W8A8")])[-1:]
     assert line.startswith("to load it: SentenceTransformer('q', ")
     assert ("trust_remote_code=True" in line) == own_code
 
@@ -325,15 +325,16 @@ OF_EXPERTS = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_experts_that_are_not_loaded(name):
     matrices = [matrix_of("model.layers.0.mlp.experts.0.up_proj", name)]
-    last = loading(Path("q"), source_of(LLAMA), matrices)[-1]
+    last = loading_lines(Path("q"), source_of(LLAMA), matrices)[-1]
     assert ("to load it: " in last) == OF_EXPERTS[name]
     assert OF_EXPERTS[name] or f"does not load experts in {name}" in last
     matrices.append(matrix_of("model.layers.1.mlp.experts.0.up_proj", "W8A16" if name == "W4A16" else "W4A16"))
-    assert "does not load experts in " in loading(Path("q"), source_of(LLAMA), matrices)[-1]
+    assert "does not load experts in " in loading_lines(Path("q"), source_of(LLAMA), matrices)[-1]
 
 
 def matrix_of(module, name):
-    return Matrix(module, f"{module}.weight", (128, 128), as_scheme(name), kind_of(module))
+    scheme, kind = as_scheme(name), kind_of(module)
+    return Matrix(module=module, tensor=f"{module}.weight", shape=(128, 128), scheme=scheme, kind=kind)
 
 
 def source_of(config):

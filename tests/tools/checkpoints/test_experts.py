@@ -10,7 +10,7 @@ from model_folders import BF16, CONFIG, all_of, config_of, write_model
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from fastq.tools.checkpoints.experts import SPLIT, from_metadata
+from fastq.tools.checkpoints.experts import SPLIT, stacks_in_metadata
 
 EXPERTS, ROWS, COLUMNS = 3, 64, 32
 UP, DOWN = (EXPERTS, ROWS, COLUMNS), (EXPERTS, COLUMNS, ROWS)
@@ -128,8 +128,8 @@ def test_without_their_names_matrices_are_restored_one_by_one(tmp_path, lie):
 
 
 def test_names_are_read_back():
-    assert from_metadata({}) == []
-    (stack,) = from_metadata({SPLIT: '{"a.experts.gate_up_proj": [2, 4, 3]}'})
+    assert stacks_in_metadata({}) == []
+    (stack,) = stacks_in_metadata({SPLIT: '{"a.experts.gate_up_proj": [2, 4, 3]}'})
     assert [*stack.modules()] == [
         ("a.experts.0.gate_proj", 0, 0),
         ("a.experts.0.up_proj", 0, 2),

@@ -14,7 +14,7 @@ from fastq.tools.checkpoints.folder import ModelFolder
 @pytest.mark.parametrize("case", READ)
 def test_what_is_read(tmp_path, case):
     files, read, note, more = READ[case]
-    model = ModelFolder(folder(tmp_path / "model", files))
+    model = ModelFolder.open(folder(tmp_path / "model", files))
     assert list(model.shards) == read
     order = list(files)
     for name, file in model.files.items():
@@ -34,7 +34,7 @@ def test_the_file_that_the_config_names(tmp_path, named, read):
         FIRST: NAMES,
         "other.safetensors.index.json": index({FIRST: NAMES}),
     }
-    model = ModelFolder(folder(tmp_path / "model", files, {"transformers_weights": named}))
+    model = ModelFolder.open(folder(tmp_path / "model", files, {"transformers_weights": named}))
     assert model.load(Q)[0, 0] == read
     assert model.index == (named if named.endswith("json") else "")
 
@@ -73,7 +73,7 @@ REFUSED = {
 def test_what_is_refused(tmp_path, case):
     files, message = REFUSED[case]
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
-        ModelFolder(folder(tmp_path / "model", files))
+        ModelFolder.open(folder(tmp_path / "model", files))
 
 
 CONFIGS = {
@@ -89,7 +89,7 @@ CONFIGS = {
 @pytest.mark.parametrize("message", CONFIGS)
 def test_configs_that_say_otherwise(tmp_path, message):
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
-        ModelFolder(folder(tmp_path / "model", lies(lm_head__weight=FIRST), CONFIGS[message]))
+        ModelFolder.open(folder(tmp_path / "model", lies(lm_head__weight=FIRST), CONFIGS[message]))
 
 
 def test_a_file_of_another_name_gets_an_index(tmp_path):
@@ -105,7 +105,7 @@ def test_a_tensor_that_two_files_have_alike(tmp_path):
     files = {FIRST: NAMES, SECOND: NAMES, INDEX: index({FIRST: NAMES, SECOND: (Q,)})}
     path = folder(tmp_path / "model", files)
     (path / SECOND).write_bytes((path / FIRST).read_bytes())
-    model = ModelFolder(path)
+    model = ModelFolder.open(path)
     assert model.files == dict.fromkeys(NAMES, FIRST)
     run("convert", path, tmp_path / "out", "--scheme", "W8A8")
     assert all_of(tmp_path / "out").keys() == {*NAMES, f"{Q}_scale"}

@@ -347,7 +347,7 @@ def test_open_checkpoint_of_gguf(tmp_path):
 def test_ignore_and_scheme_for(model):
     other = (("re:.*k_proj", as_scheme("w8a8")),)
     rules = Rules(as_scheme("W4A16"), (Q_PROJ, "re:.*experts"), other, unequal=True)
-    conversion = Quantization(ModelFolder(model), rules)
+    conversion = Quantization(ModelFolder.open(model), rules)
     chosen = {weight.module: weight.scheme.name for weight in conversion.plan.matrices}
     assert chosen == {f"{LAYER}.self_attn.k_proj": "W8A8", f"{LAYER}.self_attn.v_proj": "W4A16"}
     entry = conversion.config()["quantization_config"]
@@ -364,9 +364,9 @@ def test_ignore_and_scheme_for(model):
 
 def test_experts_that_are_stored_transposed_are_left_alone(own):
     (own / "config.json").write_text(json.dumps(CONFIG | {"model_type": "gpt_oss"}))
-    plan = Quantization(ModelFolder(own), Rules(as_scheme("W8A8"))).plan
-    assert plan.left[f"{LAYER}.mlp.experts.gate_up_proj"] == "experts as (inputs, outputs)"
-    assert f"{LAYER}.mlp.experts" in plan.ignored(ModelFolder(own).tensors)
+    plan = Quantization(ModelFolder.open(own), Rules(as_scheme("W8A8"))).plan
+    assert plan.copied[f"{LAYER}.mlp.experts.gate_up_proj"] == "experts as (inputs, outputs)"
+    assert f"{LAYER}.mlp.experts" in plan.ignored(ModelFolder.open(own).tensors)
 
 
 def test_every_scheme_is_read_as_it_is_written(model):

@@ -41,7 +41,7 @@ def interrupted(model, tmp_path):
 
         scheme = as_scheme("W4A16").with_options(32, None)
         with pytest.raises(Stop):
-            convert(Quantization(ModelFolder(model), Rules(scheme)), tmp_path / "out", progress=progress)
+            convert(Quantization(ModelFolder.open(model), Rules(scheme)), tmp_path / "out", progress=progress)
         return tmp_path / "out"
 
     return convert_until

@@ -94,7 +94,7 @@ def target_of(module, targets):
 
 
 def test_readers_find_the_scheme_that_was_given_first(tmp_path):
-    model = ModelFolder(write_model(tmp_path / "model", tensors()))
+    model = ModelFolder.open(write_model(tmp_path / "model", tensors()))
     patterns = (("re:.*self_attn.k", W8A8), ("re:.*self_attn", as_scheme("FP8_DYNAMIC")), ("re:.*down_", W8A8))
     conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns, unequal=True))
     entry = conversion.config()["quantization_config"]
@@ -150,7 +150,7 @@ def test_stacks_of_experts(config, gate_up, down, reason):
     specs = specs_of(shapes)
     plan = make_plan(specs, config, Rules(W8A8))
     for name, axis in (("gate_up_proj", 2), ("down_proj", 1)):
-        assert plan.left.get(f"mlp.experts.{name}") == (reason and reason.format(axis))
+        assert plan.copied.get(f"mlp.experts.{name}") == (reason and reason.format(axis))
     assert ("mlp.experts" in plan.ignored(specs)) == (reason is not None)
 
 
@@ -206,11 +206,11 @@ def test_tensors_that_numpy_lacks_are_named(tmp_path):
 
 
 def test_fused_layers_share_a_global_scale(model):
-    conversion = Quantization(ModelFolder(model), Rules(as_scheme("NVFP4A16")))
+    conversion = Quantization(ModelFolder.open(model), Rules(as_scheme("NVFP4A16")))
     assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
     largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
     (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
-    assert conversion._shared(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
+    assert conversion._global_scale(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
 
 
 def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
@@ -219,11 +219,11 @@ def test_tensors_of_experts_are_loaded_once_for_global_scales(own, monkeypatch):
     arrays = {name: array.copy() for name, array in load_file(path).items()}
     arrays[f"{LAYER}.mlp.experts.gate_up_proj"][1, -1, 3] = np.nan
     save_file(arrays, path)
-    conversion, loaded = Quantization(ModelFolder(own), Rules(as_scheme("NVFP4A16"))), []
+    conversion, loaded = Quantization(ModelFolder.open(own), Rules(as_scheme("NVFP4A16"))), []
     load = ModelFolder.load
     monkeypatch.setattr(ModelFolder, "load", lambda self, name: loaded.append(name) or load(self, name))
     for key in conversion.fused:
-        conversion._shared(key)
+        conversion._global_scale(key)
     assert len(loaded) == len(set(loaded)) == 5
     line = refused("convert", own, own.parent / "out", "--scheme", "NVFP4A16")
     assert f"{LAYER}.mlp.experts.1.up_proj can't be quantized: " in line
@@ -257,7 +257,7 @@ KINDS = [  # name, rows, what config.json says besides, why it stays, if it does
 def test_kinds_by_sizes(module, rows, more, reason):
     specs = specs_of({"layers.0.q.weight": (HIDDEN, HIDDEN), f"{module}.weight": (rows, HIDDEN)})
     plan = make_plan(specs, WORDS | more, Rules(W8A8))
-    assert plan.left.get(f"{module}.weight") == reason
+    assert plan.copied.get(f"{module}.weight") == reason
     if reason == "embedding":
         assert module in plan.ignored(specs)
         (made,) = make_plan(specs, WORDS | more, Rules(W8A8, include=(module,))).quantized[f"{module}.weight"]

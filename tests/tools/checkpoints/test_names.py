@@ -10,7 +10,7 @@ from model_folders import BF16, all_of, config_of, sqnr_db, write_single
 
 from fastq.tools.checkpoints.quantization_config import StoredSchemes, quantized_config
 from fastq.tools.checkpoints.rules import Rules, make_plan
-from fastq.tools.checkpoints.skipped_modules import ignored, kind_of
+from fastq.tools.checkpoints.skipped_modules import ignore_list, kind_of
 from fastq.tools.files.tensor_specs import spec_of
 from fastq.tools.layouts.schemes import as_scheme
 
@@ -54,7 +54,7 @@ HEADS, BODIES = (KINDS[kind].split() for kind in ("output head", None))
 
 @pytest.mark.parametrize(("kind", "module"), [(kind, name) for kind, names in KINDS.items() for name in names.split()])
 def test_what_stays_by_its_name(kind, module):
-    left = plan_of(module).left.get(f"{module}.weight")
+    left = plan_of(module).copied.get(f"{module}.weight")
     assert left == kind_of(module) not in (None, "output head") if kind == "any other" else left == kind
 
 
@@ -76,7 +76,7 @@ def test_readers_are_told_of_heads_that_no_file_has():
 
 def test_patterns_for_what_stays_are_for_nothing_that_is_quantized():
     left, quantized = ["model.a.extra", "model.layers.3.mlp.special"], ["model.b.a.extra", "m.layers.3.mlp.other"]
-    found = ignored(left, quantized)
+    found = ignore_list(left, quantized)
     assert found[:3] == ["lm_head", *left]
     assert r"re:.*mlp\.special$" in found
     assert not any(re.match(each.removeprefix("re:"), name) for each in found for name in quantized if "re:" in each)
@@ -187,7 +187,7 @@ def test_tied_matrices_stay(module, config, is_tied):
         with pytest.raises(ValueError, match=f"{module} stays as it is: embedding and output head are one matrix"):
             plan_of(module, rules=rules, config=config)
     else:
-        assert not plan_of(module, rules=rules, config=config).left
+        assert not plan_of(module, rules=rules, config=config).copied
 
 
 def test_experts_of_one_tensor_by_wish():
@@ -195,8 +195,8 @@ def test_experts_of_one_tensor_by_wish():
     specs |= {f"{EXPERT}.{n}": spec_of(f"{EXPERT}.{n}", "BF16", (2, 128, 128)) for n in ("gate_up_proj", "down_proj")}
     config = {"model_type": "mistral4", "hidden_size": 128}
     plan = make_plan(specs, config, Rules(W8A8))
-    assert set(plan.left.values()) == {"experts that are read from one tensor"}
-    assert not make_plan(specs, config, Rules(W8A8, include=("re:.*experts",))).left
+    assert set(plan.copied.values()) == {"experts that are read from one tensor"}
+    assert not make_plan(specs, config, Rules(W8A8, include=("re:.*experts",))).copied
 
 
 # Groups

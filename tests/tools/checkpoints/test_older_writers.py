@@ -38,9 +38,11 @@ def quantized(tmp_path_factory):
     @functools.cache
     def by(name):
         convert(
-            Quantization(ModelFolder(root / "model"), Rules(PRESETS[name])), root / name, progress=lambda *done: None
+            Quantization(ModelFolder.open(root / "model"), Rules(PRESETS[name])),
+            root / name,
+            progress=lambda *done: None,
         )
-        source = ModelFolder(root / name)
+        source = ModelFolder.open(root / name)
         tensors = {name: np.array(source.load(name)) for name in source.tensors}
         return tensors, json.loads((root / name / "config.json").read_text()), values_of(root / name)[f"{A}.weight"]
 

@@ -110,12 +110,12 @@ PLACES = {
     "a file is written": "from fastq.tools.files import containers; after(containers.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
-    "a table is printed": "from fastq.tools.cli import quantizing; after(quantizing, 'show')",
+    "a table is printed": "from fastq.tools.cli.commands import quantize; after(quantize, 'show')",
     "the command ends": "import fastq.tools.cli.app as app; after(app.Commands, 'invoke')",
     "its exit code is known": "import click; click.Context.exit = interrupt",
     "threads end": "import threading; threading._register_atexit(interrupt)",
-    "the interpreter ends": "from fastq.tools.cli import files\n"
-    "files.check_out = lambda *_, **o: atexit.register(interrupt)",
+    "the interpreter ends": "from fastq.tools.cli.commands import quantize\n"
+    "quantize.check_out = lambda *_, **o: atexit.register(interrupt)",
 }
 
 
@@ -164,13 +164,13 @@ def test_exit_codes_are_those_of_the_command(forked, arguments):
 
 
 def test_an_error_that_nobody_handles_is_told(forked):
-    code, errors = forked("info", before="import fastq.tools.cli.app as app; app.print_facts = None")
+    code, errors = forked("info", before="import fastq.tools.cli.commands.info as info; info.print_facts = None")
     assert (code, errors.splitlines()[-1]) == (1, "TypeError: 'NoneType' object is not callable")
 
 
 DESTRUCTOR = """
 import time
-import fastq.tools.cli.app as app
+import fastq.tools.cli.commands.info as info
 
 class Closed:
     def __del__(self):
@@ -181,7 +181,7 @@ def closed(facts):
     for _ in range({steps}):
         time.sleep(0.01)
 
-app.print_facts = closed
+info.print_facts = closed
 """
 
 
@@ -194,13 +194,13 @@ def test_a_signal_in_a_destructor_is_not_lost(forked, number):
 
 WAITING = """
 import threading
-import fastq.tools.cli.app as app
+import fastq.tools.cli.commands.info as info
 
 def waiting(facts):
     threading.Thread(target=threading.Event().wait).start()
     interrupt()
 
-app.print_facts = waiting
+info.print_facts = waiting
 """
 
 

@@ -84,6 +84,7 @@ def test_a_piece_of_a_conversion_is_gone_before_the_next_one_is_made():
         made.append(weakref.ref(rows))
         return Piece({"x": rows}, rows.nbytes)
 
-    tasks = [[Task("x", (8,), 64, "", [partial(work, 0), partial(work, 1)])] for _ in range(2)]
+    works = [partial(work, 0), partial(work, 1)]
+    tasks = [[Task(name="x", shape=(8,), before=64, target="", pieces=works)] for _ in range(2)]
     run(tasks, Nowhere(), lambda nbytes, tensors: None)
     assert len(made) == 4

@@ -24,8 +24,8 @@ def test_failure_in_the_middle(here, monkeypatch, error):
             raise error
         return original(*arguments, **options)
 
-    original = convert_gguf._encoded
-    monkeypatch.setattr(convert_gguf, "_encoded", fail)
+    original = convert_gguf._encode
+    monkeypatch.setattr(convert_gguf, "_encode", fail)
     Path("out.gguf").write_bytes(hostile.OLD)
     result = invoke("gguf", "in.gguf", "out.gguf", "--type", "Q8_0", "--force")
     code = 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -325,7 +325,7 @@ def test_another_matrix_is_another_conversion(model):
 
     def key(entries):
         rules = Rules(as_scheme("W4A16"))
-        return Quantization(ModelFolder(model), rules, method="mse", imatrix=entries and Imatrix(entries)).key
+        return Quantization(ModelFolder.open(model), rules, method="mse", imatrix=entries and Imatrix(entries)).key
 
     keys = [key(MODULES), key(MODULES | {Q_PROJ: columns(HIDDEN) + 1}), key(None)]
     keys += [key({f"{LAYER}.self_attn.{each}_proj": np.ones((1, HIDDEN))}) for each in "qk"]  # the same inputs

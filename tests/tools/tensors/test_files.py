@@ -24,7 +24,7 @@ from fastq.formats.qtypes import QTYPES
 from fastq.system.atomic import replacing
 from fastq.tools.files.containers import open_source
 from fastq.tools.files.numpy_files import NpzWriter
-from fastq.tools.files.records import KEY, Record, Scheme, decoded, encoded, from_metadata, stored_specs, to_metadata
+from fastq.tools.files.records import KEY, Record, Scheme, decode, encode, from_metadata, stored_specs, to_metadata
 from fastq.tools.files.safetensors_files import Header, SafetensorsWriter
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.tensors.binarize_file import binarize_file
@@ -275,7 +275,7 @@ def test_stored_tensors(rng, dtype, symmetric, axis, block_size, scale_shape, wi
     q = reference.quantize(x, dtype, axis=axis, block_size=block_size, **given)
     kind, tensor_scale = "F64" if wide else "F32", None if q.tensor_scale is None else float(q.tensor_scale)
     record = Record(dtype, axis, block_size, symmetric, "onnx", kind, x.shape, tensor_scale)
-    arrays = encoded("m", q, record)
+    arrays = encode("m", q, record)
     names = {"m_packed" if q.dtype.packed else "m", "m_scale"} | ({"m_global_scale"} if dtype == "nvfp4" else set())
     names |= {"m_shape"} if dtype in INTEGERS and q.dtype.packed else set()
     assert set(arrays) == names | (set() if symmetric else {"m_zero_point"})
@@ -283,7 +283,7 @@ def test_stored_tensors(rng, dtype, symmetric, axis, block_size, scale_shape, wi
     specs = {spec.name: (spec.dtype, spec.shape, spec.nbytes) for spec in stored_specs("m", record)}
     assert {name: each[1:] for name, each in specs.items()} == {name: (a.shape, a.nbytes) for name, a in arrays.items()}
     assert specs["m_scale"][0] == {"float8_e8m0fnu": "U8", "float8_e4m3fn": "F8_E4M3", "": kind}[qtype.scale_element]
-    back = decoded("m", record, arrays.__getitem__)
+    back = decode("m", record, arrays.__getitem__)
     for name in ("codes", "scale", "zero_point"):
         same_bytes(getattr(back, name), getattr(q, name))
     assert reference.dequantize(back).tobytes() == reference.dequantize(q).tobytes()
@@ -301,7 +301,7 @@ def test_stored_floats_mean_what_they_mean_in_compressed_tensors(rng, dtype):
     q = reference.quantize(x, dtype, **({"axis": -1, "block_size": block} if block else {"axis": 0}))
     axis, tensor_scale = (-1, q.tensor_scale) if block else (0, None)
     record = Record(dtype, axis, block, True, "onnx", "F32", x.shape, tensor_scale and float(tensor_scale))
-    arrays = encoded("w", q, record)
+    arrays = encode("w", q, record)
     scale = arrays["w_scale"]
     scale = np.exp2(scale.astype(np.float32) - 127) if scale.dtype == np.uint8 else scale.astype(np.float32)
     scale = np.repeat(scale, 64 // scale.shape[1], axis=1) / arrays.get("w_global_scale", np.float32(1))
@@ -328,7 +328,7 @@ def packed_words(codes, bits):
 @pytest.mark.parametrize("shape", [(6, 64), (3, 9), (9, 1), (2, 33)])
 def test_packing_is_that_of_compressed_tensors(rng, dtype, shape):
     q = reference.quantize(rng.standard_normal(shape).astype(np.float32), dtype, axis=0)
-    arrays = encoded("w", q, Record(dtype, 0, 0, False, "onnx", "F32", shape))
+    arrays = encode("w", q, Record(dtype, 0, 0, False, "onnx", "F32", shape))
     qmin, bits = QTYPES[dtype].qmin, QTYPES[dtype].bits
     codes, zero_point = q.unpacked().astype(int) - qmin, q.zero_point.astype(int).reshape(-1, 1) - qmin
     same_bytes(arrays["w_packed"], packed_words(codes, bits))
@@ -402,7 +402,7 @@ def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, sche
     assert count == 6 - blocks
     for name, x in tensors.items():
         if x.dtype in (np.float32, np.float64, np.float16, BF16) and x.size and (x.shape or not blocks):
-            q = expected_of(x, scheme.fitted(x.ndim))
+            q = expected_of(x, scheme.for_dimensions(x.ndim))
             scale = q.scale if q.dtype.block_size else q.scale.astype(x.dtype)
             assert stored.raw(f"{name}_scale").tobytes() == scale.tobytes()
             assert q.dtype.packed or stored.load(name).tobytes() == q.codes.tobytes()
@@ -782,12 +782,12 @@ def test_npy_holds_no_bfloat16(tmp_path):
     ],
 )
 def test_scheme_fitted_to_a_tensor(scheme, ndim, fitted):
-    assert scheme.fitted(ndim) == fitted
+    assert scheme.for_dimensions(ndim) == fitted
 
 
 def test_scheme_that_does_not_fit():
     with pytest.raises(ValueError, match="axis 1 is out of bounds for 1 dimensions"):
-        Scheme("int8", axis=1, block_size=4).fitted(1)
+        Scheme("int8", axis=1, block_size=4).for_dimensions(1)
 
 
 def test_sizes():

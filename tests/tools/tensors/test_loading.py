@@ -365,7 +365,7 @@ def test_a_model_whose_config_makes_no_sense_is_shown_as_it_is_stored(here):
 def test_what_was_loaded_is_saved_as_a_model(here, scheme):
     run("convert", "model", "out", "--scheme", scheme)
     save_checkpoint("again", fastq.load("out"), {"dtype": "float32"})
-    stored, again = (ModelFolder(here / folder) for folder in ("out", "again"))
+    stored, again = (ModelFolder.open(here / folder) for folder in ("out", "again"))
     assert stored.tensors == again.tensors
     assert all(stored.raw(name).tobytes() == again.raw(name).tobytes() for name in stored.tensors)
     assert np.array_equal(fastq.load("again")["a.q_proj.weight"].codes, fastq.load("out")["a.q_proj.weight"].codes)

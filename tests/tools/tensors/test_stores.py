@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 import numpy as np
@@ -14,7 +15,8 @@ from commands import invoke, refused, run, told
 
 import fastq
 from fastq import reference
-from fastq.tools.tensors import extent, tensor
+from fastq.tools.tensors import extent
+from fastq.tools.tensors.tensor import Tensor
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 pytest.importorskip("netCDF4", reason="no netCDF4")
@@ -152,11 +154,27 @@ def test_groups_are_read_and_other_commands_name_the_way(monkeypatch):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class InChunks(Tensor):
+    """An array with chunks of storage."""
+
+    numbers: np.ndarray
+    cut: tuple
+
+    def load(self):
+        return self.numbers
+
+    @property
+    def chunks(self):
+        return self.cut
+
+
 def test_parts_are_whole_chunks():
     """Storage is decompressed chunk by chunk: a part that cuts one would decompress it again for each part."""
     for shape, chunks in (((40, 6, 50), (7, 2, 20)), ((40, 6, 50), (40, 1, 1)), ((9,), (4,)), ((5, 4), ()), ((), ())):
         numbers = np.arange(math.prod(shape)).reshape(shape)
-        one = tensor.Tensor("a", shape, "I64", 0, True, lambda numbers=numbers: numbers, "I64", chunks=chunks)
+        about = {"name": "a", "shape": shape, "scheme": "I64", "nbytes": 0, "original": "I64", "is_quantized": False}
+        one = InChunks(**about, numbers=numbers, cut=chunks)
         for piece in (1, 30, 500, 1 << 20):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(extent, "PIECE", piece)

@@ -81,9 +81,9 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
         entries = [entry for entry, _ in found]
         rows = [row for _, row in found]
         about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
-        pictured = None if any(tensor.reader for tensor in ours.values()) else operands(ours, theirs)
+        pictured = None if any(tensor.is_read_in_parts for tensor in ours.values()) else operands(ours, theirs)
         show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
-        if any(tensor.reader for pair in pairs for tensor in pair) and not shown.as_json:
+        if any(tensor.is_read_in_parts for pair in pairs for tensor in pair) and not shown.as_json:
             print_line(f"on disk, where they may be compressed: {sizes_text(a, b)}")
     low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
@@ -135,8 +135,9 @@ def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
     if x.has_numbers and y.has_numbers:
         return True
     same = False
-    if x.scheme == y.scheme and x.raw is not None and y.raw is not None:
-        ours, theirs = x.raw(), y.raw()
+    ours = x.raw() if x.scheme == y.scheme else None
+    theirs = y.raw() if x.scheme == y.scheme else None
+    if ours is not None and theirs is not None:
         pieces = (slice(k, k + PIECE) for k in range(0, ours.size, PIECE))
         same = ours.size == theirs.size and all(np.array_equal(ours[k], theirs[k]) for k in pieces)
     found = f"{x.scheme}, the same bytes in both" if same else f"{x.scheme}, and the bytes differ"
@@ -164,13 +165,30 @@ def _agree(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
-        kind, measured, sums = (_in_parts if x.reader or y.reader else _at_once)(x, y, advance, code)
+        measure = _in_parts if x.is_read_in_parts or y.is_read_in_parts else _at_once
+        kind, measured, sums = measure(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(0, 1)
-    kept = sums if counts else None
-    row = Converted(x.name, x.shape, x.nbytes, y.nbytes, x.scheme, y.scheme, kept, size=math.prod(x.shape))
-    about = x.name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes
-    return dict(zip(FIELDS, (*about, *measured.to_dict().values()), strict=True)), row
+    row = Converted(
+        name=x.name,
+        shape=x.shape,
+        before=x.nbytes,
+        after=y.nbytes,
+        source=x.scheme,
+        target=y.scheme,
+        errors=sums if counts else None,
+        size=math.prod(x.shape),
+    )
+    entry: Entry = {
+        "name": x.name,
+        "shape": x.shape,
+        "a": x.scheme,
+        "b": y.scheme,
+        "bytes_a": x.nbytes,
+        "bytes_b": y.nbytes,
+        **measured.to_dict(),
+    }
+    return entry, row
 
 
 def _at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:

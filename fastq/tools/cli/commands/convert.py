@@ -15,12 +15,13 @@ from fastq.tools.checkpoints.config_json import CONFIG, DTYPES
 from fastq.tools.checkpoints.conversion import Conversion
 from fastq.tools.checkpoints.converting import convert
 from fastq.tools.checkpoints.dequantization import Dequantization
-from fastq.tools.checkpoints.folder import INDEX, ModelFolder
+from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.journal import JOURNAL, UnfitOut
-from fastq.tools.checkpoints.plan_notes import code_of_its_own, left_as_floats
+from fastq.tools.checkpoints.plan_notes import lines_on_floats, lines_on_own_code
 from fastq.tools.checkpoints.quantization import Quantization
-from fastq.tools.checkpoints.readers import loading
+from fastq.tools.checkpoints.readers import loading_lines
 from fastq.tools.checkpoints.rules import Rules
+from fastq.tools.checkpoints.weight_files import INDEX
 from fastq.tools.cli.errors import failures, in_one_line, refused
 from fastq.tools.cli.input_paths import FOLDER, Source
 from fastq.tools.cli.notes import note
@@ -152,7 +153,7 @@ def convert_command(
     with failures(source, out):
         if shown.report is not None:
             _check_report(shown.report, source, out)
-        opened = ModelFolder(source)
+        opened = ModelFolder.open(source)
         for line in opened.notes:
             note(f"{source}: {line}")
         conversion: Conversion
@@ -169,9 +170,9 @@ def convert_command(
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
-        lines = left_as_floats(conversion.plan, conversion.source, rules)
-        lines += code_of_its_own(conversion.plan, conversion.source)
-        for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
+        lines = lines_on_floats(conversion.plan, conversion.source, rules)
+        lines += lines_on_own_code(conversion.plan, conversion.source)
+        for line in [*lines, *loading_lines(out, conversion.source, conversion.plan.matrices)]:
             note(line)
 
 

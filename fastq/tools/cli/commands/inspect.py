@@ -16,7 +16,7 @@ from fastq.tools.cli.report import json_option, print_json
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.cli.terminal import print_line, printable
 from fastq.tools.files.texts import count_text, some_of
-from fastq.tools.gguf_files.gguf_file import GgufTensor, MetadataField, open_gguf
+from fastq.tools.gguf_files.gguf_file import GgufSpec, MetadataField, open_gguf
 from fastq.tools.tensors.reading import (
     tensors_of,
 )
@@ -54,13 +54,13 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
             note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
         note_codes(source, found)
         tensors = list(found.values())
-        packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.about))
+        packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.packing))
         entries: list[Entry] = []
         with progress_bar(tensors) as advance:
             for tensor in tensors:
                 about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
                 is_read = tensor.has_numbers and not header
-                noted = dict.fromkeys(packing) | dict(tensor.about)
+                noted = dict.fromkeys(packing) | dict(tensor.packing)
                 entries.append(about | noted | (asdict(tensor.extent(advance)) if is_read else {}))
                 advance(0 if is_read else tensor.nbytes, 1)
     if as_json:
@@ -100,7 +100,7 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     print_table(sums, ("type", "tensors", "values", "bytes", "bits"), total=_sums("total", specs))
 
 
-def _sums(name: str, specs: list[GgufTensor]) -> Entry:
+def _sums(name: str, specs: list[GgufSpec]) -> Entry:
     size = sum(spec.size for spec in specs)
     nbytes = sum(spec.nbytes for spec in specs)
     bits = 8 * nbytes / size if size else None

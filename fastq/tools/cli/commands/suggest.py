@@ -92,7 +92,15 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         about: Entry = {"name": tensor.name, "shape": tensor.shape, "scheme": as_text, "bytes_before": tensor.nbytes}
         about |= {"bytes": nbytes, "bits": 8 * nbytes / math.prod(tensor.shape), "sqnr_db": ratio}
         entries.append(about)
-        rows.append(Converted(tensor.name, tensor.shape, tensor.nbytes, nbytes, "", str(scheme), sums))
+        row = Converted(
+            name=tensor.name,
+            shape=tensor.shape,
+            before=tensor.nbytes,
+            after=nbytes,
+            target=str(scheme),
+            errors=sums,
+        )
+        rows.append(row)
     if as_json:
         print_json({"tensors": entries})
     else:

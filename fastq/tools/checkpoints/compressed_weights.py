@@ -1,0 +1,123 @@
+"""Weights in the layout of compressed-tensors, and weights of other writers with the same codes and scales."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.system.dtypes import Array
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.quantization_config import StoredSchemes
+from fastq.tools.checkpoints.stored_weights import ORDER, POWERS, SCALES, SUFFIXES, ZERO_POINT, CompressedWeight
+from fastq.tools.files.tensor_specs import TensorSpec, spec_of
+from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
+from fastq.tools.layouts.schemes import WORDS, LayerScheme
+
+Roles = dict[str, TensorSpec]  # the stored tensors of a weight by their roles, as compressed-tensors names them
+Pair = tuple[int, int]
+ZERO_POINT_DTYPES = {"I8", "U8", "I16", "I32", "I64"}  # of older writers
+# dtypes in files, and the expected dtypes as which their bytes and integers are read
+CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
+
+
+def compressed_weight(source: ModelFolder, module: str, spec: TensorSpec, schemes: StoredSchemes) -> CompressedWeight:
+    """Return the weight of a module, given its scale `spec`, and the schemes that config.json has for modules."""
+    scheme = schemes.scheme_of(module)
+    tensors = source.tensors
+    roles = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
+    form = form_of(scheme, (1, 1), "")
+    if form.codes not in roles:
+        raise ValueError(f"it has no {form.codes}, which {scheme.format} stores")
+    codes = roles[form.codes].shape
+    shape = codes
+    if scheme.format == WORDS:  # a file can say anything
+        if "weight_shape" not in roles or roles["weight_shape"].dtype not in ("I64", "I32"):
+            raise ValueError("it has no weight_shape of integers")
+        shape = tuple(map(int, source.load(roles["weight_shape"].name).reshape(-1)))
+    elif len(codes) == 2 and form.packing:
+        shape = codes[0], codes[1] * 8 // scheme.weights.bits
+    if len(shape) != 2 or min(shape) < 1 or len(codes) != 2:
+        raise ValueError(f"it has shape {shape} and is not a matrix")
+    matrix = shape[0], shape[1]
+    scheme = _as_zero_points_say(source, roles, matrix, scheme)
+    order = None
+    if f"{module}.{ORDER}" in tensors:
+        roles[ORDER] = tensors[f"{module}.{ORDER}"]
+        order = column_order(source.load(roles[ORDER].name), matrix[1])
+    return checked_weight(source, module, roles, matrix, scheme, name=f"{module}.weight", shape=matrix, order=order)
+
+
+def checked_weight(
+    source: ModelFolder, module: str, roles: Roles, matrix: Pair, scheme: LayerScheme, **fields: Any
+) -> CompressedWeight:
+    """Return a weight if its tensors have the dtypes and shapes of a scheme; else raise ValueError.
+
+    `fields` are the other fields of the weight.
+    """
+    dtype = roles["weight_scale"].dtype
+    form = form_of(scheme, matrix, dtype if dtype in SCALES else "F32")
+    specs = {end: spec_of(f"{module}.{end}", *dtype_and_shape) for end, dtype_and_shape in form.specs().items()}
+    for end, spec in specs.items():
+        stored = roles.get(end)
+        if end == "weight_scale" and "scale_rows" in fields:
+            spec = spec_of(spec.name, spec.dtype, (int(fields["scale_rows"][-1]) + 1, spec.shape[1]))
+        if stored is None or not _fits(stored, spec, form if end == ZERO_POINT else None):
+            text = "nothing" if stored is None else f"{stored.dtype} of shape {stored.shape}"
+            raise ValueError(f"{(stored or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
+    surplus = next((end for end in roles if end not in (*specs, ZERO_POINT, ORDER)), None)
+    if surplus is not None:
+        raise ValueError(f"it has a {surplus}, which {scheme.weights} in {scheme.format} does not store")
+    return CompressedWeight(
+        source=source,
+        module=module,
+        matrix=matrix,
+        roles=roles,
+        label=str(scheme.weights),
+        block_rows=scheme.weights.block[0] if scheme.weights.block else 1,
+        codes=roles[form.codes],
+        scheme=scheme,
+        specs=specs,
+        **fields,
+    )
+
+
+def column_order(groups: Array, columns: int) -> NDArray[np.intp] | None:
+    """Return the columns in the order of their groups; None if that is their own order, or is not stored."""
+    if groups.shape != (columns,) or groups.dtype.kind != "i":
+        raise ValueError(f"it has groups of columns of shape {groups.shape}, not integers of shape {(columns,)}")
+    if (groups < 0).any() or (np.diff(groups) >= 0).all():  # -1: the initial value, without an order
+        return None
+    return np.argsort(groups, kind="stable")
+
+
+def _fits(stored: TensorSpec, expected: TensorSpec, form_of_zero_points: StoredForm | None) -> bool:
+    """Return whether a stored tensor is as expected.
+
+    Axes of one element don't matter, and the matrices of experts are one below the other. Zero points, whose form is
+    given, may also be plain integers.
+    """
+    if form_of_zero_points and stored.dtype in ZERO_POINT_DTYPES:
+        if stored.size == math.prod(form_of_zero_points.stored_parameter_shape):
+            return True
+    same_shape = [n for n in stored.shape if n != 1] == [n for n in expected.shape if n != 1]
+    is_stacked = len(stored.shape) > 2 and stored.size == expected.size
+    same_dtype = stored.dtype == expected.dtype or (stored.dtype, expected.dtype) in CASTS
+    return same_dtype and (same_shape or is_stacked)
+
+
+def _as_zero_points_say(source: ModelFolder, roles: Roles, matrix: Pair, scheme: LayerScheme) -> LayerScheme:
+    """Return the scheme of a weight: symmetric if it has no zero points, or only zeros, as from older writers."""
+    weights = scheme.weights
+    symmetric = replace(scheme, weights=replace(weights, symmetric=True))
+    if ZERO_POINT not in roles:
+        return symmetric
+    if weights.symmetric:
+        form = form_of(replace(scheme, weights=replace(weights, symmetric=False)), matrix, "F32")
+        if form.zero_points(source.load(roles[ZERO_POINT].name)).astype(np.float32).any():
+            raise ValueError(f"it has a {ZERO_POINT} with numbers other than 0, which {weights} does not store")
+        return symmetric
+    return scheme

@@ -1,0 +1,94 @@
+"""Weights in the layouts of GPTQ and AWQ, also those of auto-round: which versions are read, and their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fastq.tools.checkpoints.compressed_weights import column_order
+from fastq.tools.checkpoints.config_json import KEY
+from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.stored_weights import PackedWeight
+from fastq.tools.files.tensor_specs import TensorSpec
+
+# packings of auto-round, as it calls them after its own name, that have the words of GPTQ and plain zero points
+OWN_PACKINGS = "", "exllamav2", "triton", "tritonv2"
+NEEDED = ("qweight", "qzeros", "scales")
+GPTQ_BITS = (2, 3, 4, 8)
+AWQ_BITS = (4,)
+
+
+class PackedOptions(NamedTuple):
+    """The layout that config.json names, and the columns in a group; the files have the number of bits."""
+
+    layout: str  # a name of `fastq.layouts.LAYOUTS`
+    group_size: Any  # as config.json has it, which may be anything
+
+
+def awq_options(entry: Mapping[str, Any]) -> PackedOptions:
+    """Return the options of AWQ; raise ValueError for a version that is not read."""
+    version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
+    version = "llm-awq" if entry.get("backend") == "llm-awq" else version
+    bits = entry.get("bits") or entry.get("w_bit") or 4
+    if version != "gemm" or bits != 4:
+        raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
+    return PackedOptions("awq", entry.get("group_size") or entry.get("q_group_size"))
+
+
+def gptq_options(entry: Mapping[str, Any]) -> PackedOptions:
+    """Return the options of GPTQ; raise ValueError for a version that is not read."""
+    version = str(entry.get("checkpoint_format") or entry.get("format") or "gptq").lower()
+    if version not in ("gptq", "gptq_v2") or entry.get("is_marlin_format"):
+        stored = "marlin" if entry.get("is_marlin_format") else version
+        raise ValueError(f"its {KEY} is of GPTQ's {stored!r}; only 'gptq' and 'gptq_v2' are read")
+    return PackedOptions(version, entry.get("group_size"))
+
+
+def auto_round_options(entry: Mapping[str, Any]) -> PackedOptions:
+    """Return the options of auto-round, which has layouts of GPTQ and of AWQ; raise ValueError for another one."""
+    packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
+    inner = {key: entry[key] for key in ("bits", "group_size") if key in entry}
+    if "gptqmodel" in packing or packing.removeprefix("auto_round").lstrip(":") in OWN_PACKINGS:
+        return gptq_options(inner | {"format": "gptq_v2"})  # with zero points as they are
+    if "gptq" in packing:
+        return gptq_options(inner)
+    if "awq" in packing:
+        return awq_options(inner)
+    raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
+
+
+def packed_weight(source: ModelFolder, module: str, spec: TensorSpec, options: PackedOptions) -> PackedWeight:
+    """Return a weight, given its codes; the shape of its zero points tells its width, which modules may differ in."""
+    layout = options.layout
+    is_awq = layout == "awq"
+    names = {end: f"{module}.{end}" for end in (NEEDED if is_awq else (*NEEDED, "g_idx"))}
+    roles = {end: source.tensors[name] for end, name in names.items() if name in source.tensors}
+    for end in NEEDED:
+        if end not in roles or len(roles[end].shape) != 2 or not roles[end].size:
+            stored = f"of shape {roles[end].shape}" if end in roles else "missing"
+            raise ValueError(f"{module}.{end} must be a matrix; it is {stored}")
+    zeros = roles["qzeros"].shape
+    groups, outputs = roles["scales"].shape
+    bits = zeros[1] * 32 // outputs
+    if bits not in (AWQ_BITS if is_awq else GPTQ_BITS):
+        raise ValueError(f"its qzeros of shape {zeros} are for {bits} bits, which {layout} does not have")
+    columns = spec.shape[0] if is_awq else spec.shape[0] * 32 // bits
+    rows = spec.shape[1] * 32 // bits if is_awq else spec.shape[1]
+    if rows != outputs:
+        raise ValueError(f"its qweight of shape {spec.shape} has {rows} outputs in {layout}, its scales have {outputs}")
+    size = options.group_size
+    is_size = type(size) is int and size > 0 and -(-columns // size) == groups
+    return PackedWeight(
+        source=source,
+        module=module,
+        name=f"{module}.weight",
+        roles=roles,
+        shape=(outputs, columns),
+        matrix=(outputs, columns),
+        codes=spec,
+        order=column_order(source.load(roles["g_idx"].name), columns) if "g_idx" in roles else None,
+        label=f"uint{bits} of {layout}",
+        layout=layout,
+        bits=bits,
+        block_size=size if is_size else 0,
+    )

@@ -22,8 +22,9 @@ from fastq.engine.runtime import threadpool
 from fastq.plan import cache, policy
 from fastq.system import tuning
 
-# Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
-# them take two hours; CI takes an 80th, --rest --part K/80, another one at each commit
+# pytest alone takes the quick tests of the library, the folders of testpaths; pytest tests those of the house, too.
+# Slow tests: pytest leaves them out, --all runs all tests, --rest those that are left out otherwise. CI takes an 80th
+# of them, pytest tests --rest --part K/80, another one at each commit
 
 
 def pytest_addoption(parser):

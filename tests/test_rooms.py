@@ -248,3 +248,14 @@ def test_tests_have_the_rooms_of_the_package():
             assert (ROOT / Path(*rooms)).is_dir(), path
     known = {f"test_{path.stem}" for path in ROOT.glob("*.py")} | {"test_rooms"}
     assert {path.stem for path in tests.glob("test_*.py")} <= known
+
+
+def test_every_folder_of_tests_is_run():
+    """Those of the library by the README's command, the others by a line of their own in .ci/run."""
+    root = BENCH_ROOT.parent
+    paths = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]["testpaths"]
+    for line in (root / ".ci" / "run").read_text("utf-8").splitlines():
+        words = line.split()
+        paths += [word for word in words if word.startswith("tests/")] if "pytest" in words else []
+    folders = {path.relative_to(root).parts[:2] for path in (root / "tests").rglob("test_*.py")}
+    assert {"/".join(folder) for folder in folders} - {*paths} == set()

@@ -1,4 +1,4 @@
-"""Pages that the site alone has: decisions from docs/decisions.toml, all figures from bench/results.
+"""Pages that the site alone has: decisions, examples of what is computed, all figures of the benchmark.
 
 They are written next to the other pages before these are read, and git ignores them.
 """
@@ -6,11 +6,13 @@ They are written next to the other pages before these are read, and git ignores 
 import sys
 from pathlib import Path
 
-from decisions_page import page
+import decisions_page
+import examples_page
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
 DATA, DECISIONS = "decisions.toml", "decisions.md"
+EXAMPLES = Path("tests", "formats", "examples.toml")
 
 
 def write_pages(app: Sphinx) -> None:
@@ -18,16 +20,19 @@ def write_pages(app: Sphinx) -> None:
     sys.path.insert(0, str(ROOT))  # a checkout has the benchmark next to the package
     from bench import pictures, report, results, scaling_page
 
-    texts = report.figures(results.stored()) | {Path("docs", DECISIONS): page(ROOT / "docs" / DATA)}
+    texts = report.figures(results.stored())
+    texts[Path("docs", DECISIONS)] = decisions_page.page(ROOT / "docs" / DATA)
+    texts[Path("docs", "reference", "examples.md")] = examples_page.page(ROOT / EXAMPLES)
     list(pictures.write_texts(ROOT, texts))
     scaling_page.write(ROOT)
 
 
 def lead_to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Let links lead to the page of decisions instead of its data, and Performance to all figures."""
+    """Let links to data lead to the pages of it, and Performance to all figures."""
     from bench import report, results
 
     source[0] = source[0].replace(f"{DATA})", f"{DECISIONS})")
+    source[0] = source[0].replace(f"../../{EXAMPLES.as_posix()})", "examples.md)")
     if docname == report.PAGE.stem:
         source[0] += report.links(results.stored())
 

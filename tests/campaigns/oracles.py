@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "kernels/body", "plan", "ops")]
+sys.path[:0] = [str(TESTS / room) for room in ("support", "kernels/ggml", "kernels/body", "plan", "ops", "formats")]
 
 # ruff: noqa: E402 (tests are imported from where they lie)
 import numpy as np
@@ -53,6 +53,15 @@ def onnx():
     for axis in (0, 1):
         for ends in zip(*both("minmax", z, nan="zero", axis=axis), strict=True):
             same_bytes(*ends)
+
+
+def examples():
+    """Every literal row, by the kernels."""
+    import test_examples as tests
+
+    for kind, check in tests.CHECKS.items():
+        for table in tests.EXAMPLES[kind]:
+            check(fastq, table)
 
 
 def rules(*wanted):

@@ -21,7 +21,6 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.slow("compiles 25 kernels")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_print_what_they_say(name):
     needed = {"plot": "matplotlib", "xarray": "xarray", "zarr": "zarr"}.get(name.split(".")[1])

@@ -142,6 +142,7 @@ def test_every_quotient_in_doubt_is_rounded_correctly():
     assert count_wrong(formulas.quotient, range(FIRST, LAST)) == (IN_DOUBT, 0)
 
 
+@pytest.mark.slow("tries the proof")
 @pytest.mark.parametrize("wrong_quotient", [multiplied, corrected_roughly, corrected_with_rough_reciprocal])
 def test_the_proof_finds_a_wrong_quotient(wrong_quotient):
     tried, wrong = count_wrong(wrong_quotient, range(12_345_678, 12_445_678))

@@ -397,6 +397,7 @@ def percentile_of_upper_edges(counts, edges, share, symmetric, right=percentile_
     return right(counts, np.concatenate((edges[1:], edges[-1:])), share, symmetric)
 
 
+@pytest.mark.slow("tries the comparison")
 @pytest.mark.parametrize(
     ("module", "name", "wrong", "method"),
     [

@@ -534,7 +534,7 @@ _SPREAD = np.random.default_rng(9).integers(-(2**31), 2**31, 300) >> np.arange(3
 SUMS = np.concatenate([_SPREAD, [-(2**31), 2**31 - 1, 0, -1, 2, -2, 6, -6]]).astype(np.int32)
 
 
-@slow(convention="tflite")
+@slow(convention="xnnpack")
 @pytest.mark.parametrize("convention", REQUANTIZATIONS)
 def test_requantize(convention):
     @numba.njit

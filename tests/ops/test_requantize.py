@@ -144,6 +144,7 @@ def test_memory(layout, axis, threads):
             same_bytes(np.ascontiguousarray(out), np.ascontiguousarray(expected))
 
 
+@pytest.mark.slow("half a second each", quick=lambda convention: convention == "torch")
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_many_elements(convention, threads):
     # contract 13.1

@@ -46,7 +46,7 @@ OWN = [code for code in FORMATS if fastq.formats.qtypes.QTYPES[code].block_size]
 
 @pytest.mark.slow(
     "compiles two kernels each",
-    quick=lambda code, where: code == "int8",
+    quick=lambda code, where: code == "int8" and where in GRAINS[1:4:2],
 )
 @pytest.mark.parametrize(("code", "where"), [(c, w) for c in FORMATS for w in (GRAINS[:1] if c in OWN else GRAINS)])
 def test_fast_equals_reference(code, where):
@@ -336,6 +336,7 @@ def chi_square(counts):
     return float(((counts - expected) ** 2 / expected).sum())
 
 
+@pytest.mark.slow("draws a million numbers")
 def test_bits_are_uniform_alone_in_pairs_and_in_triples():
     """Of numbers themselves: a chi-square of k cells lies within 5 deviations, each sqrt(2 k), of k - 1."""
     for seed, first in itertools.product((0, 1, 2**63 + 5), (0, 2**32 - 1000, 2**40)):
@@ -348,6 +349,7 @@ def test_bits_are_uniform_alone_in_pairs_and_in_triples():
             assert abs(chi_square(counts) - (counts.size - 1)) < 5 * math.sqrt(2 * counts.size)
 
 
+@pytest.mark.slow("draws millions of numbers")
 def test_keys_and_upper_words_of_places_are_independent():
     """The largest of this many correlations is 4.9 deviations on average, where they are independent."""
     seeds = [noise_of("stochastic", seed) for seed in range(300)]

@@ -46,6 +46,7 @@ def planned():
     return set(planned_by("-c", PLANNED))
 
 
+@pytest.mark.slow("plans what a wheel has")
 def test_all_works_are_planned_without_numba(planned):
     assert len(planned) > 250
 
@@ -78,7 +79,7 @@ def test_all_pages_with_examples_are_run():
     assert {page.relative_to(ROOT).as_posix() for page in shown} == PAGES.keys() - {"fastq demo"} | USERS
 
 
-@pytest.mark.slow("runs a page, which compiles what no earlier run has", quick=lambda page: page == "README.md")
+@pytest.mark.slow("plans what a wheel has, and runs a page, which compiles what no earlier run has")
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_needs_no_function_that_a_wheel_lacks(page, planned, tmp_path):
     for library in PAGES[page].split():
@@ -100,6 +101,7 @@ def _run_and_compare(command, planned, folder):
     assert [line for line in lines if line.split()[0] not in planned] == []
 
 
+@pytest.mark.slow("plans what a wheel has")
 def test_usual_calls_of_a_public_function_need_no_function_that_a_wheel_lacks(planned):
     pytest.importorskip("ml_dtypes")
     lines = planned_by(USUAL)

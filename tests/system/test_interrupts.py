@@ -295,7 +295,7 @@ def test_each_call_of_llvm(places, tmp_path):
     assert finish(process, timeout=3600) == ""
 
 
-@pytest.mark.slow("a process for each import", quick=lambda places: len(range(*places)) < 7)
+@pytest.mark.slow("a process for each import")
 @pytest.mark.parametrize("places", [(4, 400, 72), (1, 400)])
 def test_each_import(places):
     code = """

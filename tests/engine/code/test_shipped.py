@@ -408,6 +408,7 @@ build["compile_part"](platform, sorted(found.items())[:1], sys.argv[2])
 """
 
 
+@pytest.mark.slow("compiles for another CPU", quick=lambda name: name == next(iter(PLATFORMS)))
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_functions_are_compiled_for_the_platform_of_the_wheel(name, tmp_path):
     level = next(each for each in cpu.LEVELS if each.machine == PLATFORMS[name].machine)

@@ -70,7 +70,7 @@ def test_every_scale_and_every_sign(module, name):
     same_values(module.gguf.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
-@pytest.mark.slow("2 s each", quick=lambda name: name == "IQ1_M")  # whose scale has its bits in four places
+@pytest.mark.slow("2 s each")
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_half_precision_scale(name):
     blocks = blocks_of(name, d=EVERY_HALF[:, None])

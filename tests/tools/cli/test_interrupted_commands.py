@@ -136,6 +136,7 @@ sys.meta_path.insert(0, Press())
 """
 
 
+@pytest.mark.slow("a process each", quick=lambda name: name in ("fastq.tools.cli.app", "numba"))
 @pytest.mark.parametrize("name", ["fastq.tools.cli.app", "click", "numpy", "rich.progress", "numba", "llvmlite"])
 def test_one_line_while_modules_are_imported(name):
     """Before that Python imports the package, and Ctrl-C ends the process as any program of Python."""
@@ -238,7 +239,7 @@ def test_other_errors_in_destructors_are_told(forked):
 BEGUN = "register = atexit.register; atexit.register = lambda function: (os.write(1, b'begun'), register(function))"
 
 
-@pytest.mark.slow("a process for each moment", quick=lambda count: count == 4)
+@pytest.mark.slow("a process for each moment")
 @pytest.mark.parametrize("count", [4, 200])
 def test_one_line_at_random_moments(count):
     # contract 28.14

@@ -95,6 +95,7 @@ def test_help_fits_the_terminal(columns):
             assert "..." not in terminal.text.partition("Commands:")[2]
 
 
+@pytest.mark.slow("a process each", quick=lambda plain: "TERM" in plain)
 @pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_colour_where_none_is_wanted(plain):
     np.save("w.npy", np.ones((512, 512), np.float32))
@@ -259,6 +260,7 @@ for arguments in (["inspect"], ["compare", "odd.safetensors"], ["suggest"]):
 """
 
 
+@pytest.mark.slow("a process each", quick=lambda encoding: encoding == "ascii")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_characters_that_an_encoding_lacks_are_replaced(encoding):
     # contract 28.11

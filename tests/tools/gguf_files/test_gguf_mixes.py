@@ -47,6 +47,7 @@ def test_types_are_those_that_llama_quantize_chose(sources, mix):
         assert chosen(sources[name], mix, weighted) == stored(name, mix, weighted)[1], name
 
 
+@pytest.mark.slow("tries the comparison without each rule")
 def test_a_rule_that_is_missing_is_noticed(sources, monkeypatch):
     unnoticed = []
     for rule in RULES:
@@ -61,6 +62,7 @@ def test_a_rule_that_is_missing_is_noticed(sources, monkeypatch):
     assert unnoticed == []
 
 
+@pytest.mark.slow("tries the comparison without each row")
 @pytest.mark.parametrize("table", ["_KEPT_WITHIN", "_KEPT", "_NAMED", "_NAMED_WITHIN", "_RAISED_OF_70B", "FALLBACKS"])
 def test_a_row_of_a_table_that_is_missing_is_noticed(sources, monkeypatch, table):
     rows, unnoticed = getattr(mixes, table), []

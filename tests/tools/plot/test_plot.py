@@ -386,6 +386,7 @@ def test_importing_the_module_imports_neither_matplotlib_nor_numba():
 # Room
 
 
+@pytest.mark.slow("half a second each", quick=lambda shape: shape in ((64, 200), (3, 3)))
 @pytest.mark.parametrize("shape", [(256, 512), (64, 200), (100, 100), (300, 120), (40, 400), (1, 30), (3, 3), (200, 3)])
 def test_nothing_covers_anything_and_no_half_is_empty(shape):
     x = normal(*shape)

@@ -59,6 +59,7 @@ def test_long_titles_stay_in_the_figure():
         assert 0 <= title.x0 < title.x1 <= figure.bbox.x1
 
 
+@pytest.mark.slow("half a second each", quick=lambda shape: shape == (12, 3))
 @pytest.mark.parametrize("shape", [(8, 6), (12, 3), (3, 3), (6, 8)])
 def test_numbers_in_cells_do_not_touch(shape):
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)

@@ -190,6 +190,7 @@ def test_types_that_netcdf4_does_not_read_are_refused_by_name(tmp_path):
     assert decoded(out).temp.shape == (3,)
 
 
+@pytest.mark.slow("runs commands on all kinds of variables")
 def test_lists_and_records_are_shown_and_compared(source, tmp_path):
     shown = run("inspect", source)
     for name, what in {"ragged": "lists of variable length", "records": "records of several fields"}.items():

@@ -218,6 +218,7 @@ OF_FILTERS = [
 @pytest.mark.skipif(
     not entry_points(group="zarr.codecs", name="bitround"), reason="fastq was installed before it had entry points"
 )
+@pytest.mark.slow("a process each", quick=lambda filters: filters == OF_FILTERS[0])
 @pytest.mark.parametrize("filters", OF_FILTERS, ids=["bitround", "cast"])
 def test_stores_with_codecs_of_fastq_are_read_in_any_process(tmp_path, filters):
     """By the command, and by zarr in a process that does not import fastq: by entry points of the installed package."""

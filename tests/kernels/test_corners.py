@@ -9,9 +9,9 @@ import ml_dtypes
 import numba
 import numpy as np
 import pytest
-from numba import types
 from catalogue import same_bytes, same_quantized
 from gguf_blocks import oracle, same_values
+from numba import types
 
 import fastq
 from fastq import reference

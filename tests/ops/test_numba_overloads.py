@@ -416,7 +416,9 @@ OVERLOADS = {
 @pytest.mark.parametrize("name", OVERLOADS)
 def test_parameters_are_those_of_the_public_function(name):
     """Their names, order and defaults, in what Numba asks for an implementation and in what it compiles."""
-    arguments = {"requantize": (ACC, F64, I64, "int8"), "fake_quantize": (ARRAY, "int8")}.get(name, (types.int8[:], F64))
+    arguments = {"requantize": (ACC, F64, I64, "int8"), "fake_quantize": (ARRAY, "int8")}.get(
+        name, (types.int8[:], F64)
+    )
     public = parameters_of(getattr(fastq, name))
     assert parameters_of(OVERLOADS[name]) == public
     assert parameters_of(OVERLOADS[name](*arguments)) == public

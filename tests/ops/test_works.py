@@ -161,7 +161,9 @@ def test_a_text_is_a_call(text, result):
     assert result_of(text, {"f": lambda x: x, "made": Numbers, "n": 8, "m": 16}) == result
 
 
-@pytest.mark.parametrize("text", ["f.__class__", "f(lambda: 1)", "[1, 2]", "n + 1", "f(x for x in n)", "n and 1", "not n"])
+@pytest.mark.parametrize(
+    "text", ["f.__class__", "f(lambda: 1)", "[1, 2]", "n + 1", "f(x for x in n)", "n and 1", "not n"]
+)
 def test_a_text_that_is_no_call_is_refused(text):
     with pytest.raises(ValueError, match="no part of a call"):
         result_of(text, {"f": lambda x: x, "n": 8})

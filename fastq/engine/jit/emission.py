@@ -41,7 +41,6 @@ from fastq.engine.jit.value import (
 _LIMIT = 150
 
 
-
 class Python:
     """The body of a function as Python runs it, its names replaced by their stand-ins."""
 
@@ -170,7 +169,9 @@ class Unit:
             returned = entry.call(callee, (*constants, *items), {})
             value = llvm_value(entry.builder, returned, result)
             if in_structure:
-                value = entry.builder.insert_value(ir.Constant(ir.LiteralStructType([value.type]), ir.Undefined), value, 0)
+                value = entry.builder.insert_value(
+                    ir.Constant(ir.LiteralStructType([value.type]), ir.Undefined), value, 0
+                )
             entry.builder.ret(value)
         entry.set_result(value.type)
         return entry.function
@@ -242,8 +243,8 @@ class Function:
     def _call_variant(self, callee: TracedFunction, variant: Variant, args: tuple[Any, ...], literal: bool) -> Any:
         """Emit the call of a variant; return its result."""
         if variant.emitted_at_calls:
-            parts = (self._as_value(leaf) if is_parameter(leaf, literal) else leaf for leaf in leaves(args))
-            return self.emit_body(callee, with_leaves(args, parts), {})
+            valued = (self._as_value(leaf) if is_parameter(leaf, literal) else leaf for leaf in leaves(args))
+            return self.emit_body(callee, with_leaves(args, valued), {})
         self.weight += variant.weight
         if variant.function is None:
             return variant.result

@@ -56,7 +56,9 @@ _modules: dict[str, _ModuleNames] = {}
 
 def stand_in(item: Any) -> Any:
     """Return what stands for something that a function names."""
-    if isinstance(item, Value | types.Type | int | float | str | _FunctionOfTypes | TracedFunction | Instruction | None):
+    if isinstance(
+        item, Value | types.Type | int | float | str | _FunctionOfTypes | TracedFunction | Instruction | None
+    ):
         return item
     if isinstance(item, tuple) and any(map(callable, item)):
         parts = map(stand_in, item)

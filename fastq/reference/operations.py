@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import arrays, blocks
 from fastq.reference.arrays import as_input, check_no_nan, check_place, deliver, nan_as_zero, pack_if_narrow, widen
+from fastq.reference.bitround import count_pairs_of_bits, round_to_kept_bits
 from fastq.reference.codes import decode, encode
 from fastq.reference.compare import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantize_sums
-from fastq.reference.rounding import count_pairs_of_bits, round_to_kept_bits
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named

@@ -173,9 +173,9 @@ class Convention:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for each in fields(self):
-            if choices := each.metadata.get("choices"):
-                vars(self)[each.name] = as_choice(getattr(self, each.name), each.name, choices)
+        for attribute in fields(self):
+            if choices := attribute.metadata.get("choices"):
+                vars(self)[attribute.name] = as_choice(getattr(self, attribute.name), attribute.name, choices)
         self._check_formats()
         floor = self.scale_floor
         degenerate = self.degenerate

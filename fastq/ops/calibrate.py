@@ -377,6 +377,6 @@ def side_by_side(grid: Any, axes: int) -> Calibrator:
 
 def _of_all(grid: Any, array_of: Callable[[Calibrator], Array]) -> Array:
     def arrays(nested: Any) -> Any:
-        return [arrays(each) for each in nested] if isinstance(nested, list) else array_of(nested)
+        return [arrays(inner) for inner in nested] if isinstance(nested, list) else array_of(nested)
 
     return np.block(arrays(grid))

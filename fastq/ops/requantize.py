@@ -126,7 +126,7 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
     factors = as_array(multiplier, "multiplier")
     bias = arguments.qparams
     request = requests.requantize(
-        acc.dtype, acc.shape, arguments.options, *(each.shape for each in (factors, bias) if each is not None)
+        acc.dtype, acc.shape, arguments.options, *(numbers.shape for numbers in (factors, bias) if numbers is not None)
     )
     result = codes_result(acc, request.qtype, out)
     target = None if out is None else np.asarray(out)
@@ -216,7 +216,7 @@ class _Launcher(NamedTuple):
             return never_fits
         launch = bind(self.plan, checks)
         new = functools.partial(np.empty, self.channels, _WORDS)
-        fill_factors, fill_biases = (self._filling(each) for each in (factors, bias))
+        fill_factors, fill_biases = (self._filling(numbers) for numbers in (factors, bias))
 
         def launch_all(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
             return launch(acc, out, multiplier, zero_point, bias, new(), new())

@@ -119,7 +119,7 @@ def requantize(
     named_options = named.RequantizeOptions(
         dtype=dtype, clamp=clamp, key=bias if bias is None else (bias.dtype,), **options
     )
-    numbers = [each.shape for each in (as_array(multiplier, "multiplier"), bias) if each is not None]
+    numbers = [array.shape for array in (as_array(multiplier, "multiplier"), bias) if array is not None]
     asked = requantization.requantize(acc.dtype, acc.shape, named_options, *numbers)
     check_place(out, acc.shape, asked.qtype.storage)
     factors, zero, biases = asked.ready(multiplier, zero_point, bias)

@@ -81,12 +81,12 @@ def least_error(
         """Return the shares and the ends of the ranges with the least error."""
         least = np.full(lo.shape, np.inf)
         best_so_far = [np.ones_like(lo), lo, hi]
-        for each in ranges:
-            p = parameters.of(each[1], each[2], finite=False)
+        for candidate in ranges:
+            p = parameters.of(candidate[1], candidate[2], finite=False)
             error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
             better = error < least
             least = np.where(better, error, least)
-            best_so_far = [np.where(better, new, old) for new, old in zip(each, best_so_far, strict=True)]
+            best_so_far = [np.where(better, new, old) for new, old in zip(candidate, best_so_far, strict=True)]
         return best_so_far
 
     unit = _units_of_one(parameters.of(lo, hi), parameters, lo.dtype)

@@ -62,9 +62,7 @@ def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
     if not axes:
         return None
     axes_by_name = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
-    if all(-ndim <= each < ndim for each in axes_by_name) and sorted(each % ndim for each in axes_by_name) == list(
-        axes
-    ):
+    if all(-ndim <= a < ndim for a in axes_by_name) and sorted(a % ndim for a in axes_by_name) == list(axes):
         return axis
     return axes if isinstance(axis, tuple) or len(axes) > 1 else axes[0]
 
@@ -187,7 +185,7 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
 def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     """Return the shape that was passed to `reshape`, as sizes or as one tuple; -1 is the size that is left."""
     sizes_of_axes = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
-    new_shape = [as_int(each, "shape", "ints") for each in sizes_of_axes]
+    new_shape = [as_int(size_of_axis, "shape", "ints") for size_of_axis in sizes_of_axes]
     if new_shape.count(-1) == 1:
         others = math.prod(n for n in new_shape if n != -1)
         new_shape[new_shape.index(-1)] = size // others if others else -1

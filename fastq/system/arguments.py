@@ -174,7 +174,7 @@ def as_axis(axis: Any) -> int | tuple[int, ...] | None:
     if axis is None:
         return None
     if issubclass(type(axis), tuple):
-        return tuple(as_int(each, "axis", wanted) for each in tuple.__iter__(axis))
+        return tuple(as_int(item, "axis", wanted) for item in tuple.__iter__(axis))
     return as_int(axis, "axis", wanted)
 
 
@@ -353,7 +353,7 @@ def _with_arrays(x: Any, path: tuple[Any, ...]) -> Any:
             return x
     except Exception:  # NumPy tells why
         return x
-    return [_element(each, (*path, k)) for k, each in enumerate(items)]
+    return [_element(item, (*path, k)) for k, item in enumerate(items)]
 
 
 def _element(x: Any, path: tuple[Any, ...]) -> Any:

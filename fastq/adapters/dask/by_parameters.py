@@ -168,7 +168,7 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
         (_reshape_parameters(scale, parts), "scale"),
         (_reshape_parameters(zero_point, parts), "zero_point"),
     )
-    operands = [each for numbers, what in numbers_and_names for each in _operand(numbers, parts, what, name)]
+    operands = [operand for numbers, what in numbers_and_names for operand in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
 
 
@@ -178,7 +178,7 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     bias = call.qparams
     is_lazy = is_a(call.operands[2], da.Array)
     numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
-    shapes = [each.shape for each in (numbers, bias) if each is not None]
+    shapes = [operand.shape for operand in (numbers, bias) if operand is not None]
     request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
     if is_lazy:
         requantization.check_multiplier(numbers.dtype)
@@ -186,7 +186,7 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     ready, zero_point, bias = request.ready(numbers, zero_point, bias)
     parts = Parts(acc.chunks, request.granularity)
     numbers_and_names = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
-    operands = [each for numbers, name in numbers_and_names for each in _operand(numbers, parts, name, "acc")]
+    operands = [operand for numbers, name in numbers_and_names for operand in _operand(numbers, parts, name, "acc")]
     how = {"zero_point": int(zero_point), "arguments": in_task.call_of_task(call, dtype=request.qtype, key=None)}
     options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
     return blockwise(in_task.requantize, parts.all_axes, acc, parts.all_axes, *operands, **options)

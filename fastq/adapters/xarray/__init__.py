@@ -122,11 +122,11 @@ def pack(
         {} if like is None else like.data_vars, [name for name in floats if name not in not_packed]
     )
     not_packed |= unpacked
-    data = {name: each for name, each in floats.items() if name not in not_packed}
+    data = {name: variable for name, variable in floats.items() if name not in not_packed}
     bounds, pairs = _by_name(max_error, ranges, data, not_packed)
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
-    missing = {name: cf.missing(name, each) for name, each in data.items()}
+    missing = {name: cf.missing(name, variable) for name, variable in data.items()}
     needed = [name for name in data if out_of_range is None or name not in pairs | alike]
     chunked = [name for name in needed if data[name].chunks is not None]
     ranges_of_data = dict(
@@ -137,23 +137,23 @@ def pack(
         )
     )
     packed = {}
-    for name, each in data.items():
-        values = datasets.values_of(name, each)
+    for name, variable in data.items():
+        values = datasets.values_of(name, variable)
         if name in needed and name not in ranges_of_data:
             ranges_of_data |= {name: _extremes_of([(values, missing[name])])[0]}
         extremes = ranges_of_data.get(name)
         bound = bounds.get(name)
         if extremes is not None:
             _check_range(name, extremes)
-        ways = [alike[name]] if name in alike else _ways(each, qtype, bound, (ranges_of_data | pairs)[name])
+        ways = [alike[name]] if name in alike else _ways(variable, qtype, bound, (ranges_of_data | pairs)[name])
         chosen_packing = _within(name, bound, ways)
-        limits = chosen_packing.limits(each.attrs, None if name in alike else missing[name], extremes)
+        limits = chosen_packing.limits(variable.attrs, None if name in alike else missing[name], extremes)
         codes = _pack_values(name, values, missing[name], extremes, chosen_packing)
         del values  # before the next ones are read
-        attributes, encoding = _attributes_and_encoding(each, limits | chosen_packing.attributes)
+        attributes, encoding = _attributes_and_encoding(variable, limits | chosen_packing.attributes)
         if chosen_packing.fill is not None:
             encoding["fill_value"] = chosen_packing.stored_fill  # of cells that a zarr 3 store lacks
-        packed[name] = xarray.Variable(each.dims, codes, attributes, encoding)
+        packed[name] = xarray.Variable(variable.dims, codes, attributes, encoding)
     result: Dataset = ds.assign(packed)
     return result
 
@@ -279,7 +279,7 @@ def _pair(name: Any, pair: Any, variable: Variable) -> Array:
 def _alike(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing.Packing], dict[Any, str]]:
     """Return the packings of variables in another Dataset, and its unpacked variables with the reason."""
     packings = {name: packing.of_another(name, like[name]) for name in names if name in like}
-    alike = {name: each for name, each in packings.items() if each is not None}
+    alike = {name: packing_or_none for name, packing_or_none in packings.items() if packing_or_none is not None}
     return alike, {name: "it is not packed in like" for name in packings if name not in alike}
 
 
@@ -288,10 +288,10 @@ def _alike(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing
 
 def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]:
     """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
-    parts = [_parts(*each) for each in arrays]
-    if any(not isinstance(part, tuple) for each in parts for part in each):
+    parts = [_parts(*array) for array in arrays]
+    if any(not isinstance(part, tuple) for array in parts for part in array):
         parts = _dask().compute(parts)[0]
-    lows_and_highs = [np.array(each).T for each in parts]
+    lows_and_highs = [np.array(array).T for array in parts]
     return [np.array([np.fmin.reduce(lows), np.fmax.reduce(highs)]) for lows, highs in lows_and_highs]
 
 
@@ -362,24 +362,24 @@ def _ways(variable: Variable, qtype: QType, bound: float | None, extremes: Array
     family = qtype.name.rstrip("0123456789")
     as_signed = cf.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
-    return [packing.of_range(extremes, each, as_signed) for each in qtypes]
+    return [packing.of_range(extremes, candidate, as_signed) for candidate in qtypes]
 
 
 def _within(name: Any, bound: float | None, ways: list[packing.Packing]) -> packing.Packing:
     """Return the first packing within the bound."""
     if bound is None:
         return ways[0]
-    for each in ways:
-        if each.max_error <= bound:
-            return each
-    lo, hi = each.ends
-    codes = f"{each.dtype} from {lo:.7g} to {hi:.7g}"
+    for candidate in ways:
+        if candidate.max_error <= bound:
+            return candidate
+    lo, hi = candidate.ends
+    codes = f"{candidate.dtype} from {lo:.7g} to {hi:.7g}"
     advice = "fastq.xarray.bitround leaves it a float and takes any max_error"
-    if each.has_gap:
+    if candidate.has_gap:
         advice = "like has its fill value among the codes of numbers"
-    elif each.half_step <= bound and each.scale.dtype == np.float32:
+    elif candidate.half_step <= bound and candidate.scale.dtype == np.float32:
         advice = "most of that is the rounding of float32, which astype('float64') avoids"
-    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}; {advice}")
+    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {candidate.max_error:.3g}; {advice}")
 
 
 def _pack_values(

@@ -109,7 +109,7 @@ def exclusions(ds: Dataset, exclude: Any) -> dict[Any, str]:
         except TypeError:  # an array, for example, which can't be a name
             is_known = False
         if not is_known:
-            near = did_you_mean(name, [each for each in ds.variables if is_a(each, str)], {})
+            near = did_you_mean(name, [known for known in ds.variables if is_a(known, str)], {})
             raise TypeError(f"exclude names {shown(name)}, which is not a variable of ds{near}")
     return dict.fromkeys(exclude, "exclude names it")
 

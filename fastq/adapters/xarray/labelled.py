@@ -103,13 +103,13 @@ def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Cal
     block_size = getattr(arguments.options, "block_size", 0)
     axis = arguments.options.axis
     axes_before: tuple[int, ...] | None = None
-    for name, each in numbers.items():
-        if not _has_labels(each):
+    for name, parameter in numbers.items():
+        if not _has_labels(parameter):
             continue
-        axes = labels.axes_of(each, x, name, names[0])
+        axes = labels.axes_of(parameter, x, name, names[0])
         blocks = {x.dims[k]: block_size for k in _block_axes(axis, block_size, x.ndim)}
-        labels.check_coordinates(each, x, name, names[0], blocks)
-        numbers[name] = each.transpose(*(x.dims[k] for k in axes))
+        labels.check_coordinates(parameter, x, name, names[0], blocks)
+        numbers[name] = parameter.transpose(*(x.dims[k] for k in axes))
         if len(axes) == x.ndim:
             continue  # parameters that have all axes say by their lengths which ones they belong to
         if axis is not None and axes != granularity(as_axis(axis), 0, x.ndim, names[0]).kept:
@@ -160,7 +160,7 @@ def _check_qparams(x: Any, p: Any, of: str) -> None:
 def _refuse_names(arguments: cache.Call) -> None:
     """Refuse names of dimensions as axes; dask arrays and results know none."""
     axis = getattr(arguments.options, "axis", None)
-    if any(is_a(each, str) for each in (axis if is_a(axis, (list, tuple)) else (axis,))):
+    if any(is_a(part_of_axis, str) for part_of_axis in (axis if is_a(axis, (list, tuple)) else (axis,))):
         x = arguments.operation.operands[0]
         raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 

@@ -236,7 +236,7 @@ def _words(builder, field: Field, src, places: list[int]):
     return words if places == list(range(count)) else v.emit_shuffle(builder, words, places)
 
 
-def with_all_codes(each: Any, prepared: Any = None) -> Any:
+def with_all_codes(visit: Any, prepared: Any = None) -> Any:
     """Make the loop that calls ``each(spec, n, codes, context)`` with the codes n to n + 15 of a block.
 
     ``prepared(builder, form, src)`` returns what emits other bytes than codes from number n on.
@@ -252,7 +252,7 @@ def with_all_codes(each: Any, prepared: Any = None) -> Any:
             for n in range(0, spec.row.size, 2 * LANES):
                 both = [emit_bytes(first=k) for k in (n, n + LANES)]
                 for k, codes in zip((n, n + LANES), both, strict=True):
-                    target.call(each, kinds, (args[0], _I64(k), codes, args[2]))
+                    target.call(visit, kinds, (args[0], _I64(k), codes, args[2]))
             return target.get_dummy_value()
 
         return types.void(spec, src, context), emit

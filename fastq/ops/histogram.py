@@ -143,13 +143,13 @@ def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
 def merge(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""
     both = Histogram(np.asarray(np.minimum(a.lo, b.lo)), np.asarray(np.maximum(a.hi, b.hi)), a.counts)
-    wanted = exponents(both)
-    return both._replace(counts=_merge_bins(a, wanted) + _merge_bins(b, wanted))
+    exponents_of_both = exponents(both)
+    return both._replace(counts=_merge_bins(a, exponents_of_both) + _merge_bins(b, exponents_of_both))
 
 
-def _merge_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merge_bins(part: Histogram, target_exponents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
-    steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
+    steps = np.where(part.lo <= part.hi, target_exponents - exponents(part), 0)
     if not steps.any():
         return part.counts
     counts = part.counts.copy()

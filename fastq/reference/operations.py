@@ -153,9 +153,9 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
     p = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
-    wanted = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
-    check_place(out, q.shape, wanted)
-    return deliver(decode(_unpack(q), p), wanted, out)
+    dtype_of_result = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
+    check_place(out, q.shape, dtype_of_result)
+    return deliver(decode(_unpack(q), p), dtype_of_result, out)
 
 
 def fake_quantize(

@@ -56,8 +56,8 @@ def _check_scale(p: QParams, parameter_index: tuple[Any, ...]) -> None:
     with np.errstate(over="ignore"):
         scale = as_given.astype(scale_dtype)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
-        wanted = WANTED_SCALES[True, p.dtype.codebook is not None]
-        raise ValueError(f"scale must be {wanted} in {scale_dtype}; the element has scale {as_given[()]}")
+        expected = WANTED_SCALES[True, p.dtype.codebook is not None]
+        raise ValueError(f"scale must be {expected} in {scale_dtype}; the element has scale {as_given[()]}")
 
 
 def formulas_of(p: QParams) -> dict[str, str]:

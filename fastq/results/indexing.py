@@ -121,8 +121,8 @@ def _pick(item: Any, axis: int, n: int) -> Pick:
     try:
         place = as_int(item, "index")
     except TypeError as error:
-        wanted = "ints, slices, '...' and one list or array of bools or ints for an axis"
-        raise TypeError(f"q takes an index of {wanted}, not {shown(item)}; q.dequantize() takes any") from error
+        expected = "ints, slices, '...' and one list or array of bools or ints for an axis"
+        raise TypeError(f"q takes an index of {expected}, not {shown(item)}; q.dequantize() takes any") from error
     except ValueError:  # integers of more than 64 bits
         place = n
     if not -n <= place < n:

@@ -120,15 +120,15 @@ def disagreement(theirs: Any, ours: Any, name: str, of: str) -> str:
 
 def _with_advice(theirs: Any, ours: Any, dim: Any, name: str, of: str) -> str:
     """Return how two coordinates disagree, with advice what to pass instead."""
-    how = disagreement(theirs, ours, name, of)
+    difference = disagreement(theirs, ours, name, of)
     a, b = _as_set(theirs), _as_set(ours)
     if not _have_each_once(theirs, ours) or not a & b:
-        return f"{how}; by position pass {name}.drop_vars({dim!r})" if len(theirs) == len(ours) else how
+        return f"{difference}; by position pass {name}.drop_vars({dim!r})" if len(theirs) == len(ours) else difference
     if b <= a:
-        return f"{how}; pass {name}.sel({{{dim!r}: {of}[{dim!r}]}})"
+        return f"{difference}; pass {name}.sel({{{dim!r}: {of}[{dim!r}]}})"
     if a < b:
-        return f"{how}; pass {of}.sel({{{dim!r}: {name}[{dim!r}]}})"
-    return f"{how}; pass what xarray.align({of}, {name}) returns"
+        return f"{difference}; pass {of}.sel({{{dim!r}: {name}[{dim!r}]}})"
+    return f"{difference}; pass what xarray.align({of}, {name}) returns"
 
 
 def _have_each_once(theirs: Any, ours: Any) -> bool:

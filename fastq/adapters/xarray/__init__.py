@@ -329,11 +329,11 @@ def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
 
 
 def _by_name(
-    max_error: Any, ranges: Any, data: dict[Any, Variable], kept: dict[Any, str]
+    max_error: Any, ranges: Any, data: dict[Any, Variable], unchanged: dict[Any, str]
 ) -> tuple[dict[Any, float], dict[Any, Array]]:
     """Return the bounds of errors and the ranges that are given, by the names of variables."""
-    bounds = datasets.check_names("max_error", "numbers", max_error, data, kept)
-    pairs = datasets.check_names("ranges", "pairs of numbers", ranges, data, kept)
+    bounds = datasets.check_names("max_error", "numbers", max_error, data, unchanged)
+    pairs = datasets.check_names("ranges", "pairs of numbers", ranges, data, unchanged)
     return (
         {name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf) for name, bound in bounds.items()},
         {name: _pair(name, pair, data[name]) for name, pair in pairs.items()},

@@ -146,14 +146,16 @@ def _with_bias(arguments: cache.Call, bias: Any) -> cache.Call:
 def _check_qparams(x: Any, p: Any, of: str) -> None:
     """Raise ValueError unless numbers with labels in QParams, as of `with_values`, have the dimensions of its axes."""
     parts = granularity(p.axis, p.block_size, x.ndim, of)
-    wanted = tuple(x.dims[axis] for axis in parts.parameter_axes(x.ndim))
+    needed_dims = tuple(x.dims[axis] for axis in parts.parameter_axes(x.ndim))
     blocks = {x.dims[axis]: p.block_size for axis in parts.kept} if p.block_size else None
     for name in ("scale", "zero_point"):
         numbers = getattr(p, name)
         if not _has_labels(numbers):
             continue
-        if numbers.dims != wanted:
-            raise ValueError(f"qparams.{name} has the dimensions {numbers.dims}, but its axes are {wanted} of {of}")
+        if numbers.dims != needed_dims:
+            raise ValueError(
+                f"qparams.{name} has the dimensions {numbers.dims}, but its axes are {needed_dims} of {of}"
+            )
         labels.check_coordinates(numbers, x, f"qparams.{name}", of, blocks)
 
 

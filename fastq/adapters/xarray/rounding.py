@@ -145,7 +145,9 @@ def _implementation(convention: str) -> str:
     return f"fastq version {version('fastq-kernels')}, ties as in {convention}"
 
 
-def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any, str]) -> dict[Any, tuple[str, Any]]:
+def _choices(
+    ways: dict[str, Any], data: dict[Any, Variable], unchanged: Mapping[Any, str]
+) -> dict[Any, tuple[str, Any]]:
     numbers_by_option = {option: number for option, number in ways.items() if number is not None}
     of_all = [(option, number) for option, number in numbers_by_option.items() if not is_a(number, Mapping)]
     if len(of_all) > 1:
@@ -156,7 +158,7 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
     named: dict[Any, tuple[str, Any]] = {}
     for option, numbers in numbers_by_option.items():
         by_name = numbers if is_a(numbers, Mapping) else None
-        for name, number in datasets.check_names(option, "numbers", by_name, data, kept).items():
+        for name, number in datasets.check_names(option, "numbers", by_name, data, unchanged).items():
             if name in named:
                 raise TypeError(f"{option} names {name!r}, as {named[name][0]} does")
             named[name] = option, number

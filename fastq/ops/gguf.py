@@ -194,15 +194,15 @@ def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any)
     weighted = importance is not None and (row.weighted or least_error)
     in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)
     task = _Task(
-        row,
-        "ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
-        row.size,
-        row.nbytes,
-        _UINT8,
-        stores_past_cache(codes=True) and not in_lanes,
-        weighted,
-        least_error,
-        rows_each,
+        row=row,
+        loop="ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
+        width=row.size,
+        result_width=row.nbytes,
+        dtype=_UINT8,
+        streams=stores_past_cache(codes=True) and not in_lanes,
+        weighted=weighted,
+        least_error=least_error,
+        rows_each=rows_each,
     )
     launch = _bind_task(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
@@ -229,7 +229,13 @@ def _resolve_gguf_dequantize(arguments: Call, data: Array, out: Any) -> BoundCal
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
     loop = "ggml.dequantize.dequantize_groups"
-    launch = _bind_task(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
+    launch = _bind_task(
+        _Task(row=row, loop=loop, width=row.nbytes, result_width=row.size, dtype=_FLOAT32, streams=True),
+        data,
+        out,
+        shape,
+        0,
+    )
     return lambda data, out, *_: launch(data, out, None)
 
 

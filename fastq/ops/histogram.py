@@ -43,7 +43,17 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
     order = (*channels.kept, *(a for a in memory_order(x) if a not in channels.kept))
     turned = x.transpose(order)
     parts = math.prod(shape)
-    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)
+    layout = Layout(
+        outer=1,
+        length=x.size,
+        inner=1,
+        block=x.size // parts,
+        blocks=parts,
+        cycle=NEVER,
+        kept=1,
+        shape=(parts,),
+        parameters=parts,
+    )
     view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
     plan = plan_histogram(view, bins, nan, native(x.dtype))
     launch_plan = bind(plan.plan)

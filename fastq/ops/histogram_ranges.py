@@ -63,7 +63,8 @@ class Scheme(NamedTuple):
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
     """Validate the arguments of a calibrator; return its scheme, and the option `nan`."""
     request = by_calibrator(dtype, axis, symmetric, convention, nan)
-    return Scheme(request.qtype, request.axis, request.symmetric, convention), request.nan
+    scheme = Scheme(dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=convention)
+    return scheme, request.nan
 
 
 Ends = tuple[Array, Array]

@@ -146,7 +146,9 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
         execute = launcher.execute
         if target is out and _pass_as_they_are(request, multiplier, zero_point, bias, ready):
             launch = launcher.bind(_checks(request, acc, target, result.nbytes, ready), factors, bias)
-    settle = BoundLaunch(refuse, execute, launch, request.ready, execute_for, acc.strides).settle
+    settle = BoundLaunch(
+        refuse=refuse, execute=execute, launch=launch, ready=request.ready, execute_for=execute_for, strides=acc.strides
+    ).settle
     new = result.new
 
     def call_given(acc: Array, out: Any, multiplier: Any, zero_point: Any, bias: Array | None) -> Array:

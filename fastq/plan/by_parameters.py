@@ -158,4 +158,11 @@ def launch_of(
     launch: Execute = never_fits
     if target is out:
         launch = conversion.bind_to_parameters(rules, x, target, result.nbytes, parameters, scale, zero_point)
-    return BoundLaunch(refuse, conversion.execute, launch, ready, execute_for, x.strides)
+    return BoundLaunch(
+        refuse=refuse,
+        execute=conversion.execute,
+        launch=launch,
+        ready=ready,
+        execute_for=execute_for,
+        strides=x.strides,
+    )

@@ -227,7 +227,14 @@ def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array
     else:
         assert packed is not None
         move = unpacker(packed, codes, code_format)
-    return CodesInBytes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
+    return CodesInBytes(
+        move=move,
+        operand=operand,
+        packs=packs,
+        shape=codes.shape,
+        dtype=codes.dtype,
+        raises_nan=packs and spec.nan == "raise",
+    )
 
 
 # --- parameters as callers give them ----------------------------------------------------------------------------------

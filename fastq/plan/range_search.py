@@ -208,4 +208,15 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
         rows = 1
     blocks = -(-length // block)
     unit = block if rows == 1 else length
-    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks, unit)
+    return Layout(
+        outer=rows,
+        length=length,
+        inner=1,
+        block=block,
+        blocks=blocks,
+        cycle=NEVER,
+        kept=rows,
+        shape=(rows * blocks,),
+        parameters=rows * blocks,
+        unit=unit,
+    )

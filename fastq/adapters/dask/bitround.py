@@ -72,7 +72,14 @@ def _first(x: Array, axis: int) -> Array:
 
 def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
     """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
-    arguments = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
+    arguments = Call(
+        operation=BIT_INFORMATION,
+        operands=in_task.NOTHING,
+        qparams=None,
+        options=BitPairOptions(axis),
+        types=(int,),
+        shape=None,
+    )
     x = as_array_without_mask(x, "x")
     of_chunk: BitInformation = in_task.run_call(x, arguments=arguments)
     if edge is None:

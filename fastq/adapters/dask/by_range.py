@@ -98,7 +98,7 @@ def _second_pass(call: Call, params: QParams) -> Call:
     saturate = call.options.saturate
     nan = call.options.nan
     rounding = call.options.rounding
-    options = QuantizeOptions(saturate, nan, params.key, rounding)
+    options = QuantizeOptions(saturate=saturate, nan=nan, key=params.key, rounding=rounding)
     types = (type(saturate),)
     operation = QUANTIZE_WITH_QPARAMS if call.operation is QUANTIZE else FAKE_QUANTIZE_WITH_QPARAMS
     return call._replace(operation=operation, qparams=params, options=options, types=types)
@@ -113,7 +113,7 @@ def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
         )
     ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
-    scheme = Scheme(request.qtype, request.axis, request.symmetric, request.convention)
+    scheme = Scheme(dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=request.convention)
     options_of_tasks = {"dtype": object, "concatenate": True, "token": "qparams", "scheme": scheme}
     params = blockwise(in_task.params_of, index, ends, (_PAIR, *index), **options_of_tasks)
     return _fields(params, Parts(ends.chunks[1:], Granularity(index)), request)

@@ -145,7 +145,16 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     stored = np.dtype(f"i{dtype.itemsize}") if as_signed else dtype
     attributes = {"scale_factor": scale, "add_offset": offset, "_FillValue": dtype.type(fill).astype(stored)}
     attributes |= {"_Unsigned": "true"} if stored != dtype else {}
-    return Packing(dtype, stored, scale, offset, codes, fill, attributes, hi - lo if is_tiny else float(scale) / 2)
+    return Packing(
+        dtype=dtype,
+        stored=stored,
+        scale=scale,
+        offset=offset,
+        codes=codes,
+        fill=fill,
+        attributes=attributes,
+        half_step=hi - lo if is_tiny else float(scale) / 2,
+    )
 
 
 def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, float]:
@@ -192,7 +201,17 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     info = np.iinfo(dtype)
     attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
     codes = int(info.min), int(info.max)
-    packing = Packing(dtype, stored, scale, offset, codes, fill, attributes, abs(float(scale)) / 2, name)
+    packing = Packing(
+        dtype=dtype,
+        stored=stored,
+        scale=scale,
+        offset=offset,
+        codes=codes,
+        fill=fill,
+        attributes=attributes,
+        half_step=abs(float(scale)) / 2,
+        name=name,
+    )
 
     ends: tuple[list[float], list[float]] = ([info.min], [info.max])
     for key, end, limit in limits("like", name, noted):  # floats are values, integers are codes

@@ -116,7 +116,7 @@ def _unpacking(
     found = tuple(dict.fromkeys(candidates[are_gaps].view(dtype_of_codes).tolist()))
     computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
     scale, offset = (np.array([unit], computed) for unit in units)
-    return Unpacking(dtype_of_codes, dtype or decoded.dtype, scale, offset, found)
+    return Unpacking(meant=dtype_of_codes, dtype=dtype or decoded.dtype, scale=scale, offset=offset, gaps=found)
 
 
 def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:

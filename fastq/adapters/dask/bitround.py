@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.parts import Parts, as_array_without_mask, blockwise, dtype_in
+from fastq.adapters.dask.chunks import Parts, as_array_without_mask, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY
 from fastq.ops.bitround import BIT_INFORMATION, largest
 from fastq.plan.cache import Call

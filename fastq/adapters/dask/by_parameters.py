@@ -10,8 +10,8 @@ import numpy as np
 
 from fastq import results
 from fastq.adapters.dask import in_task
+from fastq.adapters.dask.chunks import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, in_memory, with_lazy_numbers
-from fastq.adapters.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.formats.granularity import granularity
 from fastq.plan.cache import Call
 from fastq.requests import parameters, quantization, requantization

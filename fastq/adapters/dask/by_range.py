@@ -8,8 +8,8 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import by_parameters, in_task
+from fastq.adapters.dask.chunks import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, with_lazy_numbers
-from fastq.adapters.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.formats.granularity import Granularity
 from fastq.ops.histogram_ranges import Scheme
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QUANTIZE, QUANTIZE_WITH_QPARAMS

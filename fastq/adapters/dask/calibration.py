@@ -12,7 +12,7 @@ from dask.core import flatten
 from dask.delayed import delayed
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.parts import Parts, blockwise, refuse_masked_meta
+from fastq.adapters.dask.chunks import Parts, blockwise, refuse_masked_meta
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.ops.calibrate import Calibrator, side_by_side
 

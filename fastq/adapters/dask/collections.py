@@ -14,7 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from fastq import results
-from fastq.adapters.dask.parts import refuse_masked_meta
+from fastq.adapters.dask.chunks import refuse_masked_meta
 from fastq.formats.qtypes import check_stored_codes
 from fastq.results import without_checks
 from fastq.system.arguments import as_array, as_shape, is_a, is_lazy, shown

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fastq.adapters.dask.parts import as_array_without_mask
+from fastq.adapters.dask.chunks import as_array_without_mask
 from fastq.formats.granularity import Granularity
 from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX

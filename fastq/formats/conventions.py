@@ -193,7 +193,9 @@ class Convention:
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a valid scale: None or a positive number")
         if self.zero_point == "float" and not self.zero_point_inside:
-            raise ValueError("a float zero_point needs zero_point_inside=True: outside, codes would be floats")
+            raise ValueError(
+                "a float zero_point needs zero_point_inside=True, because otherwise codes would not be integers"
+            )
         if self.zero_point == "offset" and "symmetric" in self.schemes:
             raise ValueError("an offset has no symmetric scheme: schemes must be ('asymmetric',)")
         if self.quotient == "range" and (self.zero_point, self.offset_code) != ("offset", "lowest"):

@@ -105,7 +105,7 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
 def _launcher_of_errors(
     spec: OpSpec, granularity: Granularity, x: Array, q: Array, parameters: Parameters
 ) -> tuple[Launcher, tuple[int, int, int]]:
-    """Return how errors are summed on x, q, parameters and sums; and the shape of sums, of each chunk its own."""
+    """Return the launcher that sums errors, and the shape of the sums, which each chunk has for itself."""
     dtypes = x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype
     order = order_without_gaps(parameters.scale)
     launcher_of_errors = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
@@ -114,7 +114,7 @@ def _launcher_of_errors(
 
 
 def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
-    """Resolve `fastq.compare` with codes, or only the totals, which those of other chunks of an array are added to."""
+    """Resolve `fastq.compare` with codes, or only its totals, to which those of other chunks are added."""
     check_input(x.dtype)
     check_comparable(x.shape, arguments.shape)
     compute = arguments.qparams.compute_dtype

@@ -42,7 +42,7 @@ class Scheme(NamedTuple):
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
-        """Fake quantize x, whose leading axes are those of the ranges, each row of the last axis by its own range."""
+        """Fake quantize each row of x, along its last axis, by a range of its own."""
         params = self.of_ranges(lo, hi)
         if self.axis is not None:
             params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))

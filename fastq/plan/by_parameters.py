@@ -34,8 +34,8 @@ Array = NDArray[Any]
 def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles.
 
-    `dtypes` are those of source, result, scale and zero point. A plan that runs `backward` begins with the chunk that
-    the launch before it has left in the cache.
+    `dtypes` are the dtypes of source, result, scale and zero point. A plan that runs `backward` begins with the chunk
+    that the launch before it has left in the cache.
     """
     kinds = element_types(spec, *dtypes)
     size = math.prod(view.shape)

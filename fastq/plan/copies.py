@@ -25,7 +25,7 @@ from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
-# elements of which chunks of copied codes are multiples: whole cache lines in any format
+# chunks of copied codes are multiples of this many elements: whole cache lines in any format
 REPACKED = 1 << 14
 
 

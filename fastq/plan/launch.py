@@ -150,7 +150,7 @@ class Launcher(NamedTuple):
     ) -> Execute:
         """Bind with checks of parameters; if these must be converted first, return a function that refuses everything.
 
-        Scale and zero point are as the caller gives them; `nbytes` are those of a result to be made.
+        Scale and zero point are as the caller gives them; `nbytes` is the size of a result to be made.
         """
         if parameters.tensor_scale or not pass_as_they_are(rules, scale, zero_point, parameters):
             return never_fits
@@ -198,8 +198,9 @@ def launcher(
 ) -> Launcher:
     """Choose how to run an operation with given parameters, on arrays whose elements are not looked at.
 
-    `out` is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
-    `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
+    `out` is None for a result in the memory order of x. `dtypes` are the dtypes of source, result, scale and zero
+    point, `shape` is the shape of the values, and `scale_order` has the axes of scales from the slowest to the fastest,
+    if their memory has no gaps.
     """
     dtypes = tuple(map(native, dtypes))
     packed_format = spec.packed_format

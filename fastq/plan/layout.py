@@ -28,7 +28,7 @@ class Layout:
     kept: int
     shape: tuple[int, ...]  # shape of scale and zero point
     parameters: int = 1  # number of parameter sets
-    # elements of which chunks are multiples, so that no block is in two of them; 0 if blocks share parameters
+    # chunks are multiples of this many elements, so that no block is in two of them; 0 if blocks share parameters
     unit: int = 0
 
 

@@ -168,7 +168,7 @@ def fake_quantize(
     rng: Any = None,
     **options: Any,
 ) -> Array:
-    """Return what is left of `x` after quantizing and dequantizing it."""
+    """Return `x` quantized and dequantized."""
     # contract 7.4
     x = as_input(x)
     noise = noise_of(options.get("rounding"), rng)

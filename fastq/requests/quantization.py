@@ -88,7 +88,7 @@ def format_of_codes(dtype: np.dtype[Any]) -> QType:
 
 
 def dtype_of_values(dtype: Any, out: Any, compute: DType) -> DType:
-    """Return the dtype of decoded values: the requested one, else that of out, else their compute type."""
+    """Return the dtype of decoded values: the requested dtype, else the dtype of out, else the compute type."""
     if dtype is not None:
         return as_real(dtype, "dtype")
     return as_real(out.dtype, "out") if out is not None and arguments.is_out(out) else compute
@@ -103,7 +103,7 @@ def dtype_by_scale(scale: DType | None) -> DType:
 
 
 def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of fake quantized values: that of the input, or its compute type."""
+    """Return the dtype of fake quantized values: the dtype of the input, or its compute type."""
     return arguments.native(dtype) if is_real(dtype) else compute_dtype(dtype)
 
 

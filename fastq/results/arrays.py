@@ -289,7 +289,7 @@ class QuantizedArray:
         return late.pack()(self.unpacked().reshape(shape), self.dtype)
 
     def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], parts: Parts) -> Self:
-        """Return an array of other codes; `of_numbers` returns its parameters from those of this array."""
+        """Return an array of other codes; `of_numbers` turns the parameters of this array into those of the new one."""
         p = self.qparams
         if p.scale.shape != self._parts_with_parameters.parameter_shape:
             of_numbers = _same

@@ -224,7 +224,7 @@ def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
 
 
 def _channel_axes(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
-    """Return the axes of another shape that lie within those of channels; None if an axis lies in both kinds."""
+    """Return the axes of another shape that lie within axes of channels; None if an axis lies in both kinds of axes."""
     runs = _runs(whole)
     kept = []
     own = False

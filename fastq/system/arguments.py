@@ -204,7 +204,7 @@ def _is_foreign(dtype: object) -> bool:
 
 
 def _name_of(dtype: object) -> str:
-    """Return the name of a dtype of another library without that of the library."""
+    """Return the name of a dtype of another library, without the name of the library."""
     return str(dtype).rpartition(".")[2]
 
 

@@ -59,7 +59,7 @@ def labels_along(x: Any, dim: Any) -> Any:
 
 
 def agree(theirs: Any, ours: Any) -> bool:
-    """Return whether two coordinates have the same labels; of floats, in the dtype of the fewer digits."""
+    """Return whether two coordinates have the same labels; floats are compared in the dtype with fewer digits."""
     if theirs.equals(ours):
         return True
     if theirs.shape != ours.shape or not theirs.dtype.kind == ours.dtype.kind == "f":
@@ -70,7 +70,7 @@ def agree(theirs: Any, ours: Any) -> bool:
 
 
 def _check_other_coordinates(other: Any, x: Any, dim: Any, name: str, of: str) -> None:
-    """Raise ValueError if coordinates along a dimension without labels of its own disagree, as those of two axes."""
+    """Raise ValueError if coordinates along a dimension without labels disagree, such as coordinates of two axes."""
     for key, theirs, ours in _in_both(other, x):
         is_known = dim in theirs.dims and set(theirs.dims) == set(ours.dims) and key not in other.dims
         if is_known and not agree(theirs.transpose(*ours.dims), ours):

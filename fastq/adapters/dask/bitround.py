@@ -71,7 +71,7 @@ def _first(x: Array, axis: int) -> Array:
 
 
 def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
-    """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
+    """Count the pairs within a chunk, and the pairs of its last elements with the first ones of the next chunk."""
     arguments = Call(
         operation=BIT_INFORMATION,
         operands=in_task.NOTHING,

@@ -141,7 +141,7 @@ def _masked(name: str) -> str:
 
 
 def dtype_in(x: Any, name: str) -> Any:
-    """Return the dtype of an array of dask, or in which a caller gives numbers; None for those of Python."""
+    """Return the dtype of an array of dask or of other numbers; None for numbers of Python."""
     return as_array(x._meta, name).dtype if is_a(x, da.Array) else dtype_of(x, name)
 
 

@@ -132,7 +132,7 @@ def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Cal
 
 
 def _block_axes(axis: Any, block_size: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axis along which blocks run; what is wrong with it is told later."""
+    """Return the axis along which blocks run; errors about it are raised later."""
     is_valid = type(axis) is int and -ndim <= axis < ndim and type(block_size) is int and block_size > 0
     return within_array((axis,), ndim, "x") if is_valid else ()
 

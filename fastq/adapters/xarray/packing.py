@@ -83,7 +83,7 @@ class Packing(NamedTuple):
             return np.rint((np.asarray(x, self.scale.dtype) - self.offset) / self.scale)
 
     def has(self, extremes: Array) -> bool:
-        """Return whether the errors of a minimum and a maximum, if any, are not larger than those of other values."""
+        """Return whether a minimum and a maximum, if there are any, have no larger errors than values between them."""
         lo, hi = map(float, extremes)
         first, last = self.ends
         return not (first - lo > self.nearest_error or hi - last > self.nearest_error)

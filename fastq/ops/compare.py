@@ -66,7 +66,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     0.25
     """
     if type(x) is not np.ndarray and has_named_dimensions(x):
-        x, q = adapters.matched(x, q)
+        x, q = adapters.match_labels(x, q)
     if not is_a(q, QuantizedArray):
         result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result

@@ -32,7 +32,7 @@ def call(arguments: cache.Call) -> Any:
 # --- arrays that belong together --------------------------------------------------------------------------------------
 
 
-def matched(x: Any, q: Any) -> tuple[Any, Any]:
+def match_labels(x: Any, q: Any) -> tuple[Any, Any]:
     """Return an array and its approximation with dimensions in one order, if both have labels; these must agree.
 
     Codes stay as they are, since their parameters belong to axes.

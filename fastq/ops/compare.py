@@ -30,7 +30,7 @@ from fastq.plan.policy import loop_of
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests.options import CompareOptions, NoOptions
 from fastq.requests.parameters import Parameters, qparams_for_plan, rules_of
-from fastq.requests.quantization import check_approximation, check_comparable, check_input, of_qparams
+from fastq.requests.quantization import by_qparams_to_decode, check_approximation, check_comparable, check_input
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
 from fastq.system.arguments import as_array, has_named_dimensions, is_a, is_lazy
@@ -121,7 +121,7 @@ def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, arguments.shape, compute, rules)
     check_stored_codes(q, params.dtype, arguments.shape)
-    request = of_qparams(params, x.ndim, compute, rules.convention)
+    request = by_qparams_to_decode(params, x.ndim, compute, rules.convention)
     parameters = numbers_of(params)
     launcher_of_errors, shape = _launcher_of_errors(
         spec_of("compare", request), request.granularity, x, q, in_bits(parameters)

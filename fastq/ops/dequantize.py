@@ -146,7 +146,7 @@ def _resolve_dequantize(arguments: Call, codes: Array, out: Any, scale: Any, zer
     compute = arguments.qparams.compute_dtype
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, shape, compute, rules)
-    request = quantization.of_qparams(params, len(shape), compute, rules.convention)
+    request = quantization.by_qparams_to_decode(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
     dtype_of_result = quantization.dtype_of_values(arguments.options.dtype, out, compute)
     result = result_of(shape, dtype_of_result, out, like=None if params.dtype.packed else codes)

@@ -22,7 +22,7 @@ from fastq.kernels.args import IN_TILE, KERNEL_ARGS
 from fastq.kernels.sizes import GGUF_GROUP
 from fastq.plan import policy, slots
 from fastq.plan.cache import Call, call
-from fastq.plan.copies import copy_from, spreading
+from fastq.plan.copies import copy_from, with_copy_to
 from fastq.plan.kernel_call import block_address
 from fastq.plan.launch import BoundLaunch
 from fastq.plan.memory import is_plain, is_plain_out, memory_of
@@ -286,7 +286,7 @@ def _plain(x: Array) -> Array:
 
 def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
     """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
-    return spreading(functools.partial(run, plan), target)(_plain(data), target, importance)
+    return with_copy_to(functools.partial(run, plan), target)(_plain(data), target, importance)
 
 
 def _in_tiles(
@@ -297,13 +297,13 @@ def _in_tiles(
     If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
     """
     spreads = target is not None and not is_plain(data) and not is_plain_out(target)
-    tiled = _one_in_tiles(task, plan, data, None if spreads else target)
+    tiled = _plan_in_tiles(task, plan, data, None if spreads else target)
     if tiled is None:
         return None
-    return spreading(functools.partial(run, tiled), target if spreads else None)
+    return with_copy_to(functools.partial(run, tiled), target if spreads else None)
 
 
-def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
+def _plan_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
     """Return a plan for the one array that is strided."""
     memory = memory_of(data)
     out_memory = None if target is None else memory_of(target, writes=True)

@@ -144,7 +144,7 @@ def mean_squares(histogram: Histogram, compute: np.dtype[Any]) -> Array:
     return np.asarray(np.ldexp(means, 2 * exponents(histogram)), compute)
 
 
-def _each(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
+def _for_each_part(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
     """Make a method of one that takes a range from a single histogram, its counts and edges; none goes beyond it."""
 
     def ends(histogram: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
@@ -183,8 +183,8 @@ def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Option
 
 _METHODS: dict[str, Callable[..., Ends]] = {
     "minmax": _minmax,
-    "percentile": _each(_percentile),
+    "percentile": _for_each_part(_percentile),
     "mse": _mse,
-    "entropy": _each(_entropy),
+    "entropy": _for_each_part(_entropy),
 }
 METHODS = tuple(_METHODS)

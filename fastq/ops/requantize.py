@@ -25,7 +25,7 @@ from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange
 from fastq.plan.cache import Call, call
 from fastq.plan.kernel_call import kernel_args, requantize_address, tile
-from fastq.plan.launch import BoundLaunch, Execute, nothing
+from fastq.plan.launch import BoundLaunch, Execute, run_on_no_elements
 from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import loop_of, outgrows_cache, store_mode
@@ -140,7 +140,7 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
         request.refuse(multiplier)
 
     launch = never_fits
-    execute = nothing
+    execute = run_on_no_elements
     if acc.size:
         launcher = _Launcher.of(request, acc, target, kinds)
         execute = launcher.execute
@@ -226,15 +226,15 @@ class _Launcher(NamedTuple):
         def launch_filled(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
             return launch(acc, out, fill_factors(multiplier), zero_point, fill_biases(bias), new(), new())
 
-        return launch_all if fill_factors is fill_biases is _as_it_is else launch_filled
+        return launch_all if fill_factors is fill_biases is _unchanged else launch_filled
 
     def _filling(self, numbers: Array | None) -> Callable[[Any], Any]:
         """Return a function that repeats a single number for each channel; other numbers it returns as they are."""
         is_one = numbers is not None and numbers.size < self.channels
-        return functools.partial(np.full, self.channels) if is_one else _as_it_is
+        return functools.partial(np.full, self.channels) if is_one else _unchanged
 
 
-def _as_it_is(numbers: Any) -> Any:
+def _unchanged(numbers: Any) -> Any:
     return numbers
 
 

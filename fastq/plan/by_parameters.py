@@ -15,7 +15,7 @@ from fastq.plan import policy
 from fastq.plan.arrange import View
 from fastq.plan.cache import Call
 from fastq.plan.kernel_call import element_types, kernel_address, kernel_args, tile
-from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, nothing
+from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, run_on_no_elements
 from fastq.plan.memory import order_without_gaps
 from fastq.plan.nan_and_infinity import refuse_nan
 from fastq.plan.operation import BoundCall
@@ -131,7 +131,7 @@ def launch_of(
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:
-        return BoundLaunch(refuse, nothing, ready=ready)
+        return BoundLaunch(refuse, run_on_no_elements, ready=ready)
     in_kernel = in_bits(parameters)
     has_blocks = request.granularity.block_size > 0  # else the order of scales is not read
     shape = x.shape if arguments.shape is None else arguments.shape

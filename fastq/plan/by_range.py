@@ -30,7 +30,7 @@ from fastq.plan.kernel_call import (
     tile_if_fits,
     with_tensor,
 )
-from fastq.plan.launch import BoundLaunch, Execute, launcher, nothing
+from fastq.plan.launch import BoundLaunch, Execute, launcher, run_on_no_elements
 from fastq.plan.layout import NO_LAYOUT, Layout
 from fastq.plan.memory import NOT_STRIDED
 from fastq.plan.nan_and_infinity import refuse_range
@@ -75,7 +75,7 @@ def bind_work(work: Work, x: Array, out: Any, importance: Any) -> Callable[..., 
         as_importance(importance, x.shape, request)
     if not x.size:
         shape = shape_of_ranges(x.shape, request.granularity)
-        return with_new_parameters(work, BoundLaunch(work.refuse, nothing, nothing), shape=shape)
+        return with_new_parameters(work, BoundLaunch(work.refuse, run_on_no_elements, run_on_no_elements), shape=shape)
     target = None if out is None else np.asarray(out)
     one_plan = OnePlan.of(work, x, target)
     if one_plan is not None:

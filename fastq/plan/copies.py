@@ -54,7 +54,7 @@ def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
 
 
-def spreading(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
+def with_copy_to(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
     """Return a function that executes with a contiguous result and, if needed, copies that to arrays like a target."""
     spread = None if target is None else copy_to(target)
     if spread is None:
@@ -152,8 +152,8 @@ def packer(
     def plan(part: Array) -> LaunchPlan | None:
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
-    launch, by_rows = _of_rows(rows, plan)
-    execute = spreading(launch, packed_rows)
+    launch, by_rows = _bind_rows(rows, plan)
+    execute = with_copy_to(launch, packed_rows)
     if execute is launch and not by_rows:
         return launch
     return lambda codes, packed: execute(codes.transpose(order) if by_rows else codes, packed.transpose(order))
@@ -174,7 +174,7 @@ def unpacker(
         memory = StridedOperands(out=memory_of(part, writes=True))
         return plan_repack(part.shape, code_format, code_format, target, memory)
 
-    launch, by_rows = _of_rows(rows, plan)
+    launch, by_rows = _bind_rows(rows, plan)
     gather = copy_from(packed_rows)
     if gather is None and not by_rows:
         return launch
@@ -186,7 +186,7 @@ def unpacker(
     return unpack_rows
 
 
-def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
+def _bind_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
     """Return a function that launches on operands like these rows, and whether it takes them one by one."""
     whole = plan(rows)
     if whole is not None:

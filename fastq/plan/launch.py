@@ -29,12 +29,12 @@ Array = NDArray[Any]
 Execute = Callable[..., int]  # runs on x, a result and other operands, and returns the status
 
 
-def nothing(*operands: Any) -> int:
+def run_on_no_elements(*operands: Any) -> int:
     """Run on no elements."""
     return 0
 
 
-def as_they_are(*operands: Any) -> tuple[Any, ...]:
+def operands_unchanged(*operands: Any) -> tuple[Any, ...]:
     """Return operands that are ready."""
     return operands
 
@@ -47,7 +47,7 @@ class BoundLaunch(NamedTuple):
     # the compiled driver on operands as they are given, with its checks; by default it refuses all
     launch: Execute = never_fits
     # returns the remaining operands, converted; raises errors about their elements
-    ready: Callable[..., tuple[Any, ...]] = as_they_are
+    ready: Callable[..., tuple[Any, ...]] = operands_unchanged
     # `execute` for a copy of x, which may have other strides, and a result. None if nothing is written with which x may
     # share memory
     execute_for: Callable[[Array, Array], Execute] | None = None

@@ -76,7 +76,7 @@ def quantize(
 
 def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _of_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
+    return _request_by_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
 
 
 def quantize_linear(
@@ -269,7 +269,7 @@ def nest_scale(
 def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return the scheme of `x`, and the function that gives the parameters, from its range or given."""
     if qparams is None:
-        return _of_range(x, options, importance)
+        return _request_by_range(x, options, importance)
     requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
     given = check_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
@@ -277,7 +277,7 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
     ), lambda: given
 
 
-def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
+def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return the request for parameters, and a function that computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
     qtype = request.qtype

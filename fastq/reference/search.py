@@ -75,7 +75,7 @@ def least_error(
     # contract 6.1 and 6.5
     if x.size == 0:
         return lo, hi
-    weights = None if importance is None else _whole(importance, x.shape, parameters.request.granularity)
+    weights = None if importance is None else _whole_weights(importance, x.shape, parameters.request.granularity)
 
     def best(ranges: Iterable[tuple[Array, Array, Array]], unit: Array) -> list[Array]:
         """Return the shares and the ends of the ranges with the least error."""
@@ -152,7 +152,7 @@ def _error(
     return sums(weighed * units if norm == 2 else np.abs(weighed), p.axis, p.block_size)
 
 
-def _whole(importance: Array, shape: tuple[int, ...], parts: Granularity) -> Array:
+def _whole_weights(importance: Array, shape: tuple[int, ...], parts: Granularity) -> Array:
     """Return importance as whole numbers relative to the largest one of each part."""
     everywhere = np.broadcast_to(importance, shape)
     most = 2.0 ** bits_of_weights(shape, parts) - 1

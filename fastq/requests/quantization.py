@@ -351,12 +351,12 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
     nan = check_nan(options.nan, params.dtype, given=True)
     saturate = arguments.as_bool(options.saturate, "saturate")
     row = as_convention(params.convention)
-    request = of_qparams(params, ndim, compute_dtype(dtype), row)
+    request = by_qparams_to_decode(params, ndim, compute_dtype(dtype), row)
     stochastic = _is_stochastic(options.rounding, row, params.dtype)
     return request._replace(nan=nan, saturate=saturate, half=row.half_precision_for(dtype), stochastic=stochastic)
 
 
-def of_qparams(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
+def by_qparams_to_decode(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
     """Return the request to decode by prepared parameters of a convention, for values of a compute type."""
     parts = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
     coding = coding_of(row, params.dtype, params.symmetric, params.axis, params.block_size, compute)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fastq.results.explanation import Explanation
 
 
-def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
+def _dtype_of_codes(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype with the name of the format, if that dtype was asked for."""
     own = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
     expected = f"{own}, the dtype of the codes"
@@ -58,7 +58,7 @@ def _card() -> Callable[..., str]:
     return card
 
 
-def _same(numbers: Any) -> Any:
+def _unchanged(numbers: Any) -> Any:
     return numbers
 
 
@@ -152,7 +152,7 @@ class QuantizedArray:
         TypeError
             If dtype is not a dtype of the codes.
         """
-        own_dtype = None if dtype is None else _own_dtype(self.dtype, dtype)
+        own_dtype = None if dtype is None else _dtype_of_codes(self.dtype, dtype)
         codes = self.codes
         if self.dtype.packed:
             codes = late.unpack()(codes, self.dtype, shape=self.shape)
@@ -292,7 +292,7 @@ class QuantizedArray:
         """Return an array of other codes; `of_numbers` turns the parameters of this array into those of the new one."""
         p = self.qparams
         if p.scale.shape != self._parts_with_parameters.parameter_shape:
-            of_numbers = _same
+            of_numbers = _unchanged
         axis = axis_like(p.axis, parts.axes, len(parts.shape))
         if axis == p.axis:
             params = p.with_values(of_numbers(p.scale), of_numbers(p.zero_point))

@@ -82,7 +82,7 @@ def part_at(index: object, whole: Parts) -> Part:
     """Return the part of an array at an index."""
     picks = picks_of(index, whole.shape)
     of_axis = [
-        _of_blocks(pick, whole, a) if whole.block_size and a in whole.axes else pick for a, pick in enumerate(picks)
+        _blocks_taken(pick, whole, a) if whole.block_size and a in whole.axes else pick for a, pick in enumerate(picks)
     ]
     parameters = of_axis if whole.block_size else [of_axis[a] for a in whole.axes]
     left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
@@ -149,7 +149,7 @@ def _count(pick: Pick, n: int) -> int:
     return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
 
 
-def _of_blocks(pick: Pick, whole: Parts, axis: int) -> slice:
+def _blocks_taken(pick: Pick, whole: Parts, axis: int) -> slice:
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):

@@ -211,8 +211,8 @@ class QuantizedArray(_Collection, results.QuantizedArray):
 
 def _as_leaf(part: da.Array) -> da.Array:
     """Return an array on which nothing depends: if others depend on a layer, dask may remove its keys."""
-    return part.map_blocks(_same, dtype=part.dtype, meta=part._meta)
+    return part.map_blocks(_unchanged, dtype=part.dtype, meta=part._meta)
 
 
-def _same(part: NDArray[Any]) -> NDArray[Any]:
+def _unchanged(part: NDArray[Any]) -> NDArray[Any]:
     return part

@@ -120,7 +120,7 @@ class Packing(NamedTuple):
         return attributes_of_limits
 
 
-def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
+def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     """Return the packing of a minimum and a maximum; `as_signed` stores unsigned codes as signed ones, with _Unsigned.
 
     NaN, from missing values only, counts as 0. A range without extent, or too small to divide, becomes the offset, with
@@ -171,7 +171,7 @@ def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, flo
     return scale, -zero * scale
 
 
-def of_another(name: Any, variable: Variable) -> Packing | None:
+def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
     """Return the packing of another variable by its attributes or its encoding; None if it is not packed."""
     noted = variable.encoding | variable.attrs
     is_raw = any(key in variable.attrs for key in OF_SCALE)

@@ -201,7 +201,7 @@ def _largest(values: Any) -> float:
         return largest(values)
     import dask
 
-    of_blocks = [dask.delayed(datasets.of_chunk)(largest, block) for block in values.to_delayed().ravel()]
+    of_blocks = [dask.delayed(datasets.apply_to_chunk)(largest, block) for block in values.to_delayed().ravel()]
     return float(max(dask.compute(of_blocks)[0]))
 
 

@@ -105,13 +105,13 @@ def _by_table(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     cells = np.float32(-1) + (np.float32(2) * np.arange(_BINS, dtype=np.float32)) / np.float32(_BINS - 1)
     codes = np.searchsorted(midpoints(numbers), cells, side="left")
     low, high = np.full(len(numbers) - 1, -1, np.float32), np.full(len(numbers) - 1, 1, np.float32)
-    wanted = np.arange(len(numbers) - 1)
+    target = np.arange(len(numbers) - 1)
     while True:
         middle = ((low.astype(np.float64) + high) / 2).astype(np.float32)
         if ((middle == low) | (middle == high)).all():
             return low
         cell = (middle + np.float32(1)) * np.float32(0.5) * np.float32(_BINS - 1) + np.float32(0.5)
-        below = codes[cell.astype(np.int64)] <= wanted
+        below = codes[cell.astype(np.int64)] <= target
         low, high = np.where(below, middle, low), np.where(below, high, middle)
 
 

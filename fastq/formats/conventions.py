@@ -173,9 +173,9 @@ class Convention:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for each in fields(self):
-            if choices := each.metadata.get("choices"):
-                vars(self)[each.name] = as_choice(getattr(self, each.name), each.name, choices)
+        for attribute in fields(self):
+            if choices := attribute.metadata.get("choices"):
+                vars(self)[attribute.name] = as_choice(getattr(self, attribute.name), attribute.name, choices)
         self._check_formats()
         floor = self.scale_floor
         degenerate = self.degenerate
@@ -193,7 +193,9 @@ class Convention:
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a valid scale: None or a positive number")
         if self.zero_point == "float" and not self.zero_point_inside:
-            raise ValueError("a float zero_point needs zero_point_inside=True: outside, codes would be floats")
+            raise ValueError(
+                "a float zero_point needs zero_point_inside=True, because otherwise codes would not be integers"
+            )
         if self.zero_point == "offset" and "symmetric" in self.schemes:
             raise ValueError("an offset has no symmetric scheme: schemes must be ('asymmetric',)")
         if self.quotient == "range" and (self.zero_point, self.offset_code) != ("offset", "lowest"):

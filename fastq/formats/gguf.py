@@ -38,20 +38,20 @@ class BlockFormat:
 
     def fields_of(self, *names: str) -> tuple[Field, ...]:
         """Return the fields of a kind of numbers."""
-        return tuple(each for each in self.fields if each.of in names)
+        return tuple(field for field in self.fields if field.of in names)
 
     def count(self, of: str) -> int:
         """Return the count of numbers of a kind."""
-        return max((each.first + each.numbers for each in self.fields_of(of)), default=0)
+        return max((field.first + field.numbers for field in self.fields_of(of)), default=0)
 
     def width(self, of: str) -> int:
         """Return the bits of a number of a kind."""
-        return max(each.shift + each.bits for each in self.fields_of(of))
+        return max(field.shift + field.bits for field in self.fields_of(of))
 
     @cached_property
     def nbytes(self) -> int:
         """Bytes of a block."""
-        return max(each.at + each.nbytes for each in self.fields)
+        return max(field.at + field.nbytes for field in self.fields)
 
     @cached_property
     def size(self) -> int:

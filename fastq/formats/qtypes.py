@@ -228,12 +228,12 @@ def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
     rows, names = (QTYPES | CASTS, f"{FAMILIES}, {', '.join(CASTS)}") if casts else (QTYPES, FAMILIES)
     if type(dtype) is QType and (_in_bits_of_a_row(dtype) or rows.get(dtype.name) == dtype):
         return dtype
-    wanted = f"one of the formats {names}"
-    dtype_name = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
+    expected = f"one of the formats {names}"
+    dtype_name = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, expected).name
     if dtype_name not in rows:
         hint = "" if hasattr(np, dtype_name) else did_you_mean(dtype_name, QTYPES, _SPELLINGS | _OF_NUMPY)
         hint = "; fastq.quantize_linear casts to it" if dtype_name in CASTS else hint
-        raise TypeError(f"{name} must be {wanted}, not {shown(dtype_name)}{hint}")
+        raise TypeError(f"{name} must be {expected}, not {shown(dtype_name)}{hint}")
     return rows[dtype_name]
 
 
@@ -274,9 +274,9 @@ def stored_as(shape: tuple[int, ...], qtype: QType) -> tuple[tuple[int, ...], np
 
 def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]) -> None:
     """Raise an error unless codes have the shape and dtype that a format stores for an array with a shape."""
-    wanted, storage = stored_as(shape, qtype)
-    if codes.shape != wanted or native(codes.dtype) != storage:
+    expected, storage = stored_as(shape, qtype)
+    if codes.shape != expected or native(codes.dtype) != storage:
         raise ValueError(
             f"codes have shape {codes.shape} and dtype {codes.dtype}, "
-            f"but {qtype} codes of shape {shape} have shape {wanted} and dtype {storage}"
+            f"but {qtype} codes of shape {shape} have shape {expected} and dtype {storage}"
         )

@@ -236,7 +236,7 @@ _APART = (
 
 
 def default_of(qtype: QType, apart: bool, kind: str, block_size: int, weighed: bool, spaced: bool = False) -> MSERange:
-    """Return what is tried of a format for "array", "channels" or "blocks" of a size, `weighed` or evenly `spaced`."""
+    """Return the default search of a format for "array", "channels" or "blocks", `weighed` or evenly `spaced`."""
     known = qtype.name if qtype.name in _NAMED else qtype.bits
     rows: tuple[_Default, ...] = _APART if apart else (*(_WEIGHED if weighed else ()), *_TOGETHER)
     sizes = (row for row in rows if known in row.formats)

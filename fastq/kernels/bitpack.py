@@ -107,7 +107,7 @@ def _gather_bytes(context, builder, sig, codes, kind):
 
 @v.instruction(lambda packed, kind: _bytes_by_group(packed, kind, packs=False))
 def _scatter_bytes(context, builder, sig, packed, kind):
-    """Spread packed bytes to as many bytes as there are codes, zeros after those of each group."""
+    """Spread packed bytes to as many bytes as there are codes: after the bytes of each group come zeros."""
     form = sig.args[1].instance_type
     n = sig.args[0].n
     places = (divmod(k, form.group) for k in range(sig.return_type.n))

@@ -102,7 +102,7 @@ def permute(context, builder, sig, table, index):
     else:
         part = v.emit_shuffle(builder, table, list(range(_WORDS)))
         parts = [v.emit_shuffle(builder, index, list(range(at, at + _WORDS))) for at in range(0, count, _WORDS)]
-        looked_up, *others = (call_llvm(builder, _PERMUTE, part.type, [part, each]) for each in parts)
+        looked_up, *others = (call_llvm(builder, _PERMUTE, part.type, [part, part_of_index]) for part_of_index in parts)
         for other in others:
             looked_up = v.emit_shuffle(builder, looked_up, list(range(count)), other)
     return builder.bitcast(looked_up, llvm_type(sig.return_type))

@@ -113,8 +113,8 @@ def stream_elements(pointer, index, value):
 def in_granules(dtype) -> bool:
     """Return whether elements may be streamed a granule at a time: of narrower ones LLVM stores some into the cache.
 
-    It merges what narrows them with a store of a granule, which is then no streaming one, and slow next to others of
-    the same line: decision D15.
+    It merges the conversion to narrower elements with the store of a granule; such a store is not a streaming one, and
+    is slow next to others of the same line: decision D15.
     """
     return int(dtype.bitwidth) >= 32
 

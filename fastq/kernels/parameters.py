@@ -36,7 +36,7 @@ def store_parameters(spec, operands, p, scales, zero_points):
 
 @traced
 def store_first_parameters(spec, operands, p, scales, zero_points, many):
-    """Store those of the first `many` lanes, where the operation returns them: others may belong to other threads."""
+    """Store the parameters of the first `many` lanes, if they are returned: others may belong to other threads."""
     each_scale = in_memory(scales)
     each_zero_point = in_memory(zero_points)
     for k in range(many):

@@ -34,7 +34,7 @@ _FRACTION = 52  # bits of the fraction of a float64
 
 @traced
 def _fixed_point(bits):
-    """Return the multiplier of 31 bits, and its shift above them, of the bits of a float64 that is not negative."""
+    """Return the multiplier of 31 bits and, above them, its shift, from the bits of a float64 that is not negative."""
     shift = (bits >> _FRACTION) - 1022
     multiplier = ((bits & (1 << _FRACTION) - 1 | 1 << _FRACTION) + (1 << 21)) >> 22  # half up
     if multiplier == 1 << 31:
@@ -86,7 +86,7 @@ def _by_fixed_point(spec, x, first, bias, zero_point, lowest, highest):
 
 @traced
 def _round_twice(spec, x, multiplier, shift):
-    """Round the product to 32 bits, half up, and what is shifted right half up or half away from zero."""
+    """Round the product to 32 bits, half up; then shift right and round half up or half away from zero."""
     zero, one = (v.full_like(v.constant(number, shift), shift) for number in (0, 1))
     left, right = v.maximum(shift, zero), v.maximum(zero - shift, zero)
     high = _high_half(x << left, multiplier)

@@ -58,7 +58,7 @@ class Rule(NamedTuple):
 
     @property
     def corrects(self) -> bool:
-        """Whether the corrected quotient can be used, of values that are clamped before the division or in it."""
+        """Whether the corrected quotient can be used: values are clamped before the division or in it."""
         exact = self.quotient == "divide" and not self.half
         return exact and (self.is_nearest or self.draws) and self.zero != "inside" and not self.signed
 

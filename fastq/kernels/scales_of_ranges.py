@@ -45,7 +45,7 @@ NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under whic
 
 @traced
 def nvfp4(lo, hi, tensor, form, element):
-    """Compute the scale of a block in units of that of the array, rounded to `form`, and return it with the latter.
+    """Return the scale of a block in units of the scale of the array, rounded to `form`, and the scale of the array.
 
     ``clamp(largest magnitude / largest element / tensor)``, torchao's `nvfp4_quantize`.
     """

@@ -38,7 +38,7 @@ class KernelSpec(Constants):
 
     @property
     def nan_widens_range(self) -> bool:
-        """Whether NaN in a range counts as 0.0 where a scale is not that of a range with 0.0 in it anyway.
+        """Whether NaN widens a range to 0.0; most conventions widen all ranges anyway.
 
         A scale that becomes NaN is one of them: its range is checked for infinities, and a range of NaN only does not
         have any.

@@ -102,10 +102,10 @@ def _hash(word, key):
     """Mix words, to which the lower word of a key has been added, with its upper one: two numbers, in two halves.
 
     The shifts and factors are those of lowbias32, the permutation of two multiplications whose output bits depend most
-    evenly on all input bits (Wellons' search). The key comes between its rounds, so that what keys give are not shifted
-    copies. Words of places a power of two apart differ in few bits, which two rounds do not make independent: of 2**20
-    numbers, pairs 1024 apart had a chi-square 3700 deviations off. So words are multiples of the golden ratio, which
-    costs nothing where places follow each other.
+    evenly on all input bits (Wellons' search). The key comes between the rounds, so that the numbers of two keys are
+    not shifted copies. Words of places a power of two apart differ in few bits, which two rounds do not make
+    independent: of 2**20 numbers, pairs 1024 apart had a chi-square 3700 deviations off. So words are multiples of the
+    golden ratio, which costs nothing where places follow each other.
     """
     word = (word ^ (word >> v.constant(16, word))) * v.constant(0x21F0AAAD, word)
     word = (word ^ (word >> v.constant(15, word)) ^ key) * v.constant(0xD35A2D97, word)

@@ -50,7 +50,7 @@ class StorageFormat(NamedTuple):
 
     @property
     def unpacked_dtype(self) -> np.dtype[Any]:
-        """Dtype of an array of the codes, one in a byte; of float codes that of their bits."""
+        """Dtype of an array of the codes, one in a byte; for float codes the dtype of their bits."""
         return np.dtype(np.int8 if self.signed and not self.element else np.uint8)
 
 

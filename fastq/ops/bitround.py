@@ -30,7 +30,7 @@ from fastq.requests import bitrounding
 from fastq.requests.bitrounding import BitRounding
 from fastq.requests.options import BitPairOptions, BitRoundOptions
 from fastq.results import BitInformation
-from fastq.results.bit_information import of_counts
+from fastq.results.bit_information import information_of_counts
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
@@ -252,14 +252,14 @@ def _resolve_bit_information(arguments: Call, x: Array) -> BoundCall:
     dtype = native(x.dtype)
     pairs = neighbours(x, axis)
     if not pairs[0].size:
-        return lambda *_: of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
+        return lambda *_: information_of_counts(dtype, 0, np.zeros(_size(dtype), np.int64))
     launch, partials = _plan_pairs(dtype, *pairs)
     size = pairs[0].size
 
     def count(x: Array, *_: object) -> BitInformation:
         counts = np.zeros((partials, _size(dtype)), np.int64)
         launch(*neighbours(x, axis), None, None, counts)
-        return of_counts(dtype, size, counts.sum(axis=0))
+        return information_of_counts(dtype, size, counts.sum(axis=0))
 
     return count
 

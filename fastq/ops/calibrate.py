@@ -369,14 +369,14 @@ def side_by_side(grid: Any, axes: int) -> Calibrator:
     for _ in range(axes):
         first = first[0]
     both: Calibrator = copy.copy(first)
-    moved = _of_all(grid, lambda one: np.moveaxis(one._data.counts, -1, 0))
-    lo, hi = _of_all(grid, lambda one: one._data.lo), _of_all(grid, lambda one: one._data.hi)
+    moved = _join_channels(grid, lambda one: np.moveaxis(one._data.counts, -1, 0))
+    lo, hi = _join_channels(grid, lambda one: one._data.lo), _join_channels(grid, lambda one: one._data.hi)
     both._histogram = Histogram(lo, hi, np.moveaxis(moved, 0, -1))
     return both
 
 
-def _of_all(grid: Any, array_of: Callable[[Calibrator], Array]) -> Array:
+def _join_channels(grid: Any, array_of: Callable[[Calibrator], Array]) -> Array:
     def arrays(nested: Any) -> Any:
-        return [arrays(each) for each in nested] if isinstance(nested, list) else array_of(nested)
+        return [arrays(inner) for inner in nested] if isinstance(nested, list) else array_of(nested)
 
     return np.block(arrays(grid))

@@ -30,7 +30,7 @@ from fastq.plan.policy import loop_of
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests.options import CompareOptions, NoOptions
 from fastq.requests.parameters import Parameters, qparams_for_plan, rules_of
-from fastq.requests.quantization import check_approximation, check_comparable, check_input, of_qparams
+from fastq.requests.quantization import by_qparams_to_decode, check_approximation, check_comparable, check_input
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
 from fastq.system.arguments import as_array, has_named_dimensions, is_a, is_lazy
@@ -66,7 +66,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     0.25
     """
     if type(x) is not np.ndarray and has_named_dimensions(x):
-        x, q = adapters.matched(x, q)
+        x, q = adapters.match_labels(x, q)
     if not is_a(q, QuantizedArray):
         result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result
@@ -105,7 +105,7 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
 def _launcher_of_errors(
     spec: OpSpec, granularity: Granularity, x: Array, q: Array, parameters: Parameters
 ) -> tuple[Launcher, tuple[int, int, int]]:
-    """Return how errors are summed on x, q, parameters and sums; and the shape of sums, of each chunk its own."""
+    """Return the launcher that sums errors, and the shape of the sums, which each chunk has for itself."""
     dtypes = x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype
     order = order_without_gaps(parameters.scale)
     launcher_of_errors = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
@@ -114,14 +114,14 @@ def _launcher_of_errors(
 
 
 def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
-    """Resolve `fastq.compare` with codes, or only the totals, which those of other chunks of an array are added to."""
+    """Resolve `fastq.compare` with codes, or only its totals, to which those of other chunks are added."""
     check_input(x.dtype)
     check_comparable(x.shape, arguments.shape)
     compute = arguments.qparams.compute_dtype
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, arguments.shape, compute, rules)
     check_stored_codes(q, params.dtype, arguments.shape)
-    request = of_qparams(params, x.ndim, compute, rules.convention)
+    request = by_qparams_to_decode(params, x.ndim, compute, rules.convention)
     parameters = numbers_of(params)
     launcher_of_errors, shape = _launcher_of_errors(
         spec_of("compare", request), request.granularity, x, q, in_bits(parameters)

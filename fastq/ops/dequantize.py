@@ -117,14 +117,16 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
 def _resolve_dequantize_linear(arguments: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     scale_dtype = dtype_of(scale, "scale")
-    wanted = quantization.dtype_of_values(arguments.options.dtype, out, quantization.dtype_by_scale(scale_dtype))
-    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, wanted, arguments.options)
+    dtype_of_result = quantization.dtype_of_values(
+        arguments.options.dtype, out, quantization.dtype_by_scale(scale_dtype)
+    )
+    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, dtype_of_result, arguments.options)
     rules = request.rules
     parameters = rules.ready(scale, zero_point)
     request = request.with_granularity("codes", codes.shape, parameters.scale.shape, parameters.scale.size)
     parameters = parameters.in_shape(request.granularity.parameter_shape(codes.shape))
     spec = spec_of("dequantize", request)
-    result = result_of(codes.shape, wanted, out, like=codes)
+    result = result_of(codes.shape, dtype_of_result, out, like=codes)
     return bind_call(spec.in_bytes if request.qtype.packed else spec, request, arguments, rules, parameters, result)
 
 
@@ -144,10 +146,10 @@ def _resolve_dequantize(arguments: Call, codes: Array, out: Any, scale: Any, zer
     compute = arguments.qparams.compute_dtype
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, shape, compute, rules)
-    request = quantization.of_qparams(params, len(shape), compute, rules.convention)
+    request = quantization.by_qparams_to_decode(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
-    wanted = quantization.dtype_of_values(arguments.options.dtype, out, compute)
-    result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
+    dtype_of_result = quantization.dtype_of_values(arguments.options.dtype, out, compute)
+    result = result_of(shape, dtype_of_result, out, like=None if params.dtype.packed else codes)
     return bind_call(spec_of("dequantize", request), request, arguments, rules, numbers_of(params), result)
 
 

@@ -22,7 +22,7 @@ from fastq.kernels.args import IN_TILE, KERNEL_ARGS
 from fastq.kernels.sizes import GGUF_GROUP
 from fastq.plan import policy, slots
 from fastq.plan.cache import Call, call
-from fastq.plan.copies import copy_from, spreading
+from fastq.plan.copies import copy_from, with_copy_to
 from fastq.plan.kernel_call import block_address
 from fastq.plan.launch import BoundLaunch
 from fastq.plan.memory import is_plain, is_plain_out, memory_of
@@ -194,15 +194,15 @@ def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any)
     weighted = importance is not None and (row.weighted or least_error)
     in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)
     task = _Task(
-        row,
-        "ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
-        row.size,
-        row.nbytes,
-        _UINT8,
-        stores_past_cache(codes=True) and not in_lanes,
-        weighted,
-        least_error,
-        rows_each,
+        row=row,
+        loop="ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
+        width=row.size,
+        result_width=row.nbytes,
+        dtype=_UINT8,
+        streams=stores_past_cache(codes=True) and not in_lanes,
+        weighted=weighted,
+        least_error=least_error,
+        rows_each=rows_each,
     )
     launch = _bind_task(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
@@ -229,7 +229,13 @@ def _resolve_gguf_dequantize(arguments: Call, data: Array, out: Any) -> BoundCal
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
     loop = "ggml.dequantize.dequantize_groups"
-    launch = _bind_task(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
+    launch = _bind_task(
+        _Task(row=row, loop=loop, width=row.nbytes, result_width=row.size, dtype=_FLOAT32, streams=True),
+        data,
+        out,
+        shape,
+        0,
+    )
     return lambda data, out, *_: launch(data, out, None)
 
 
@@ -280,7 +286,7 @@ def _plain(x: Array) -> Array:
 
 def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
     """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
-    return spreading(functools.partial(run, plan), target)(_plain(data), target, importance)
+    return with_copy_to(functools.partial(run, plan), target)(_plain(data), target, importance)
 
 
 def _in_tiles(
@@ -291,13 +297,13 @@ def _in_tiles(
     If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
     """
     spreads = target is not None and not is_plain(data) and not is_plain_out(target)
-    tiled = _one_in_tiles(task, plan, data, None if spreads else target)
+    tiled = _plan_in_tiles(task, plan, data, None if spreads else target)
     if tiled is None:
         return None
-    return spreading(functools.partial(run, tiled), target if spreads else None)
+    return with_copy_to(functools.partial(run, tiled), target if spreads else None)
 
 
-def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
+def _plan_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
     """Return a plan for the one array that is strided."""
     memory = memory_of(data)
     out_memory = None if target is None else memory_of(target, writes=True)

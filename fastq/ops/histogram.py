@@ -43,7 +43,17 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
     order = (*channels.kept, *(a for a in memory_order(x) if a not in channels.kept))
     turned = x.transpose(order)
     parts = math.prod(shape)
-    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,), parts)
+    layout = Layout(
+        outer=1,
+        length=x.size,
+        inner=1,
+        block=x.size // parts,
+        blocks=parts,
+        cycle=NEVER,
+        kept=1,
+        shape=(parts,),
+        parameters=parts,
+    )
     view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
     plan = plan_histogram(view, bins, nan, native(x.dtype))
     launch_plan = bind(plan.plan)
@@ -143,13 +153,13 @@ def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
 def merge(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""
     both = Histogram(np.asarray(np.minimum(a.lo, b.lo)), np.asarray(np.maximum(a.hi, b.hi)), a.counts)
-    wanted = exponents(both)
-    return both._replace(counts=_merge_bins(a, wanted) + _merge_bins(b, wanted))
+    exponents_of_both = exponents(both)
+    return both._replace(counts=_merge_bins(a, exponents_of_both) + _merge_bins(b, exponents_of_both))
 
 
-def _merge_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merge_bins(part: Histogram, target_exponents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
-    steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
+    steps = np.where(part.lo <= part.hi, target_exponents - exponents(part), 0)
     if not steps.any():
         return part.counts
     counts = part.counts.copy()

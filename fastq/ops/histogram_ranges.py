@@ -42,7 +42,7 @@ class Scheme(NamedTuple):
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
-        """Fake quantize x, whose leading axes are those of the ranges, each row of the last axis by its own range."""
+        """Fake quantize each row of x, along its last axis, by a range of its own."""
         params = self.of_ranges(lo, hi)
         if self.axis is not None:
             params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))
@@ -63,7 +63,8 @@ class Scheme(NamedTuple):
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
     """Validate what a calibrator is for; return it, and what becomes of NaN."""
     request = by_calibrator(dtype, axis, symmetric, convention, nan)
-    return Scheme(request.qtype, request.axis, request.symmetric, convention), request.nan
+    scheme = Scheme(dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=convention)
+    return scheme, request.nan
 
 
 Ends = tuple[Array, Array]
@@ -143,7 +144,7 @@ def mean_squares(histogram: Histogram, compute: np.dtype[Any]) -> Array:
     return np.asarray(np.ldexp(means, 2 * exponents(histogram)), compute)
 
 
-def _each(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
+def _for_each_part(of_part: Callable[..., list[float]]) -> Callable[..., Ends]:
     """Make a method of one that takes a range from a single histogram, its counts and edges; none goes beyond it."""
 
     def ends(histogram: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
@@ -182,8 +183,8 @@ def _entropy(counts: NDArray[np.int64], edges: Array, _: Scheme, options: Option
 
 _METHODS: dict[str, Callable[..., Ends]] = {
     "minmax": _minmax,
-    "percentile": _each(_percentile),
+    "percentile": _for_each_part(_percentile),
     "mse": _mse,
-    "entropy": _each(_entropy),
+    "entropy": _for_each_part(_entropy),
 }
 METHODS = tuple(_METHODS)

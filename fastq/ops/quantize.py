@@ -15,7 +15,7 @@ from fastq.formats.range_methods import MSERange
 from fastq.plan.by_parameters import bind_call, numbers_of
 from fastq.plan.by_range import Work, bind_work, plan_parameters, with_new_parameters
 from fastq.plan.cache import Call, call
-from fastq.plan.launch import BoundLaunch, nothing
+from fastq.plan.launch import BoundLaunch, run_on_no_elements
 from fastq.plan.nan_and_infinity import refuse_range
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.reduction import accumulator_of
@@ -396,7 +396,7 @@ def _resolve_qparams_of_ranges(arguments: Call, lo: Array, hi: Array) -> BoundCa
     request = by_range(lo.dtype, lo.ndim, arguments.options)
     spec = spec_of("quantize", request, True)
     dtype = accumulator_of(native(lo.dtype))
-    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else nothing
+    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else run_on_no_elements
 
     @in_standard_mode
     def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:

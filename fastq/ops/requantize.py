@@ -25,7 +25,7 @@ from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange
 from fastq.plan.cache import Call, call
 from fastq.plan.kernel_call import kernel_args, requantize_address, tile
-from fastq.plan.launch import BoundLaunch, Execute, nothing
+from fastq.plan.launch import BoundLaunch, Execute, run_on_no_elements
 from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import loop_of, outgrows_cache, store_mode
@@ -126,7 +126,7 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
     factors = as_array(multiplier, "multiplier")
     bias = arguments.qparams
     request = requests.requantize(
-        acc.dtype, acc.shape, arguments.options, *(each.shape for each in (factors, bias) if each is not None)
+        acc.dtype, acc.shape, arguments.options, *(numbers.shape for numbers in (factors, bias) if numbers is not None)
     )
     result = codes_result(acc, request.qtype, out)
     target = None if out is None else np.asarray(out)
@@ -140,13 +140,15 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
         request.refuse(multiplier)
 
     launch = never_fits
-    execute = nothing
+    execute = run_on_no_elements
     if acc.size:
         launcher = _Launcher.of(request, acc, target, kinds)
         execute = launcher.execute
         if target is out and _pass_as_they_are(request, multiplier, zero_point, bias, ready):
             launch = launcher.bind(_checks(request, acc, target, result.nbytes, ready), factors, bias)
-    settle = BoundLaunch(refuse, execute, launch, request.ready, execute_for, acc.strides).settle
+    settle = BoundLaunch(
+        refuse=refuse, execute=execute, launch=launch, ready=request.ready, execute_for=execute_for, strides=acc.strides
+    ).settle
     new = result.new
 
     def call_given(acc: Array, out: Any, multiplier: Any, zero_point: Any, bias: Array | None) -> Array:
@@ -216,7 +218,7 @@ class _Launcher(NamedTuple):
             return never_fits
         launch = bind(self.plan, checks)
         new = functools.partial(np.empty, self.channels, _WORDS)
-        fill_factors, fill_biases = (self._filling(each) for each in (factors, bias))
+        fill_factors, fill_biases = (self._filling(numbers) for numbers in (factors, bias))
 
         def launch_all(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
             return launch(acc, out, multiplier, zero_point, bias, new(), new())
@@ -224,15 +226,15 @@ class _Launcher(NamedTuple):
         def launch_filled(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
             return launch(acc, out, fill_factors(multiplier), zero_point, fill_biases(bias), new(), new())
 
-        return launch_all if fill_factors is fill_biases is _as_it_is else launch_filled
+        return launch_all if fill_factors is fill_biases is _unchanged else launch_filled
 
     def _filling(self, numbers: Array | None) -> Callable[[Any], Any]:
         """Return what makes a number for each channel of one for all of them, of others nothing."""
         is_one = numbers is not None and numbers.size < self.channels
-        return functools.partial(np.full, self.channels) if is_one else _as_it_is
+        return functools.partial(np.full, self.channels) if is_one else _unchanged
 
 
-def _as_it_is(numbers: Any) -> Any:
+def _unchanged(numbers: Any) -> Any:
     return numbers
 
 

@@ -20,7 +20,7 @@ class ForeignArray(NamedTuple):
 
     library: str  # the module that has the class; if nobody has imported it, no such array exists
     class_name: str
-    # imports the adapter: a module with `call`, which takes a `cache.Call`, and `matched`, if its arrays have labels
+    # imports the adapter: a module with `call`, which takes a `cache.Call`, and `match_labels` if arrays have labels
     load: Callable[[], ModuleType]
 
 
@@ -43,12 +43,12 @@ def adapter_of(x: Any) -> ModuleType | None:
     return None
 
 
-def matched(x: Any, other: Any) -> tuple[Any, Any]:
+def match_labels(x: Any, other: Any) -> tuple[Any, Any]:
     """Return two arrays whose elements belong together by their labels, if the first one has labels."""
     adapter = adapter_of(x)
-    if adapter is None or not hasattr(adapter, "matched"):
+    if adapter is None or not hasattr(adapter, "match_labels"):
         return x, other
-    pair: tuple[Any, Any] = adapter.matched(x, other)
+    pair: tuple[Any, Any] = adapter.match_labels(x, other)
     return pair
 
 

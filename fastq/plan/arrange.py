@@ -160,7 +160,9 @@ def _in_order(shape: tuple[int, ...], granularity: Granularity, order: tuple[int
     if len(layout.shape) > 1:
         axes = granularity.parameter_axes(len(shape))
         parameter_order = tuple(axes.index(axis) for axis in order if axis in axes)
-    return View(turned, layout, NOT_STRIDED, order, direct, parameter_order)
+    return View(
+        shape=turned, layout=layout, memory=NOT_STRIDED, order=order, direct=direct, parameter_order=parameter_order
+    )
 
 
 def arrange_packed(shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int) -> View | None:

@@ -15,7 +15,7 @@ from fastq.plan import policy
 from fastq.plan.arrange import View
 from fastq.plan.cache import Call
 from fastq.plan.kernel_call import element_types, kernel_address, kernel_args, tile
-from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, nothing
+from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, run_on_no_elements
 from fastq.plan.memory import order_without_gaps
 from fastq.plan.nan_and_infinity import refuse_nan
 from fastq.plan.operation import BoundCall
@@ -34,8 +34,8 @@ Array = NDArray[Any]
 def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles.
 
-    `dtypes` are those of source, result, scale and zero point. A plan that runs `backward` begins with the chunk that
-    the launch before it has left in the cache.
+    `dtypes` are the dtypes of source, result, scale and zero point. A plan that runs `backward` begins with the chunk
+    that the launch before it has left in the cache.
     """
     kinds = element_types(spec, *dtypes)
     size = math.prod(view.shape)
@@ -131,7 +131,7 @@ def launch_of(
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:
-        return BoundLaunch(refuse, nothing, ready=ready)
+        return BoundLaunch(refuse, run_on_no_elements, ready=ready)
     in_kernel = in_bits(parameters)
     has_blocks = request.granularity.block_size > 0  # else the order of scales is not read
     shape = x.shape if arguments.shape is None else arguments.shape
@@ -158,4 +158,11 @@ def launch_of(
     launch: Execute = never_fits
     if target is out:
         launch = conversion.bind_to_parameters(rules, x, target, result.nbytes, parameters, scale, zero_point)
-    return BoundLaunch(refuse, conversion.execute, launch, ready, execute_for, x.strides)
+    return BoundLaunch(
+        refuse=refuse,
+        execute=conversion.execute,
+        launch=launch,
+        ready=ready,
+        execute_for=execute_for,
+        strides=x.strides,
+    )

@@ -18,9 +18,7 @@ import numpy as np
 from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
-from fastq.formats.granularity import ARRAY
 from fastq.kernels.pointers import ElementOperands, NoisyOperands, RangeOperands
-from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.kernels.storage import bits_of, is_wide, register_elements
 from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange, arrange_packed
@@ -32,7 +30,7 @@ from fastq.plan.kernel_call import (
     tile_if_fits,
     with_tensor,
 )
-from fastq.plan.launch import BoundLaunch, Execute, launcher, nothing
+from fastq.plan.launch import BoundLaunch, Execute, launcher, run_on_no_elements
 from fastq.plan.layout import NO_LAYOUT, Layout
 from fastq.plan.memory import NOT_STRIDED
 from fastq.plan.nan_and_infinity import refuse_range
@@ -41,8 +39,8 @@ from fastq.plan.reduction import Extremes, NanParts, plan_minmax
 from fastq.plan.result import Result
 from fastq.plan.spec import Arithmetic, OpSpec
 from fastq.plan.stochastic_rounding import words_of
+from fastq.plan.tensor_scale import TensorScale
 from fastq.requests.importance import as_importance
-from fastq.requests.parameters import TENSOR_SCALES
 from fastq.requests.quantization import Request, shape_of_ranges
 from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
@@ -77,7 +75,7 @@ def bind_work(work: Work, x: Array, out: Any, importance: Any) -> Callable[..., 
         as_importance(importance, x.shape, request)
     if not x.size:
         shape = shape_of_ranges(x.shape, request.granularity)
-        return with_new_parameters(work, BoundLaunch(work.refuse, nothing, nothing), shape=shape)
+        return with_new_parameters(work, BoundLaunch(work.refuse, run_on_no_elements, run_on_no_elements), shape=shape)
     target = None if out is None else np.asarray(out)
     one_plan = OnePlan.of(work, x, target)
     if one_plan is not None:
@@ -532,29 +530,6 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands | NoisyOperands
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
-
-
-class TensorScale:
-    """Compute the tensor scale, with which the largest block scale is the largest float8_e4m3fn number."""
-
-    def __init__(self, x: Array, request: Request) -> None:
-        row = request.qtype.float_format
-        assert row is not None
-        self.compute = request.coding.compute
-        self.divisor = self.compute.type(FLOAT_FORMATS[request.qtype.scale_element].max * row.max)
-        self.reduce = Extremes(x, ARRAY, request.nan)
-
-    @in_standard_mode
-    @np.errstate(under="ignore")
-    def __call__(self, x: Array, tensor: Array) -> int:
-        """Write the scale, and return the status."""
-        lo, hi, status = self.reduce(x)
-        largest = np.maximum(np.maximum(-lo.astype(self.compute), hi.astype(self.compute)), self.compute.type(0))
-        if largest == np.inf:
-            status |= HAS_INFINITE_RANGE
-        least, most = TENSOR_SCALES
-        tensor[...] = min(max(largest / self.divisor, least), most) if largest else 1
-        return status
 
 
 class ParameterChoice:

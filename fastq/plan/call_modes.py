@@ -28,7 +28,7 @@ def _standard_mode() -> Callable[..., Callable[..., Any]]:
 
 
 def in_own_thread(function: Callable[..., Any], *operands: Any) -> Any:
-    """Call a function whose calls of fastq use no other threads: dask runs as many tasks as it may use CPUs."""
+    """Run a function single-threaded: dask already uses one task for each CPU."""
     return _call_alone()(function, *operands)
 
 

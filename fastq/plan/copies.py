@@ -25,7 +25,7 @@ from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
-# elements of which chunks of copied codes are multiples: whole cache lines in any format
+# chunks of copied codes are multiples of this many elements: whole cache lines in any format
 REPACKED = 1 << 14
 
 
@@ -54,8 +54,8 @@ def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
 
 
-def spreading(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
-    """Return what executes with a result in contiguous memory, and copies it to arrays like a target, if it has to."""
+def with_copy_to(execute: Callable[..., int], target: Array | None) -> Callable[..., int]:
+    """Return a function that executes with a contiguous result and, if needed, copies that to arrays like a target."""
     spread = None if target is None else copy_to(target)
     if spread is None:
         return execute
@@ -98,7 +98,7 @@ def plan_repack(
     codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
-        Layout(1, length, 1, length, 1, 1, 1, ()),
+        Layout(outer=1, length=length, inner=1, block=length, blocks=1, cycle=1, kept=1, shape=()),
         streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:
@@ -152,8 +152,8 @@ def packer(
     def plan(part: Array) -> LaunchPlan | None:
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
-    launch, by_rows = _of_rows(rows, plan)
-    execute = spreading(launch, packed_rows)
+    launch, by_rows = _bind_rows(rows, plan)
+    execute = with_copy_to(launch, packed_rows)
     if execute is launch and not by_rows:
         return launch
     return lambda codes, packed: execute(codes.transpose(order) if by_rows else codes, packed.transpose(order))
@@ -174,7 +174,7 @@ def unpacker(
         memory = StridedOperands(out=memory_of(part, writes=True))
         return plan_repack(part.shape, code_format, code_format, target, memory)
 
-    launch, by_rows = _of_rows(rows, plan)
+    launch, by_rows = _bind_rows(rows, plan)
     gather = copy_from(packed_rows)
     if gather is None and not by_rows:
         return launch
@@ -186,8 +186,8 @@ def unpacker(
     return unpack_rows
 
 
-def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
-    """Return what takes operands like these rows, and whether one by one: rows that are too long for a plan of all."""
+def _bind_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
+    """Return a function that launches on operands like these rows, and whether it takes them one by one."""
     whole = plan(rows)
     if whole is not None:
         return bind(whole), False

@@ -29,12 +29,12 @@ Array = NDArray[Any]
 Execute = Callable[..., int]  # runs on x, a result and other operands, and returns the status
 
 
-def nothing(*operands: Any) -> int:
+def run_on_no_elements(*operands: Any) -> int:
     """Run on no elements."""
     return 0
 
 
-def as_they_are(*operands: Any) -> tuple[Any, ...]:
+def operands_unchanged(*operands: Any) -> tuple[Any, ...]:
     """Return operands that are ready."""
     return operands
 
@@ -47,7 +47,7 @@ class BoundLaunch(NamedTuple):
     # the compiled driver on operands as they are given, with its checks; by default it refuses all
     launch: Execute = never_fits
     # returns the remaining operands, converted; raises errors about their elements
-    ready: Callable[..., tuple[Any, ...]] = as_they_are
+    ready: Callable[..., tuple[Any, ...]] = operands_unchanged
     # `execute` for a copy of x, which may have other strides, and a result. None if nothing is written with which x may
     # share memory
     execute_for: Callable[[Array, Array], Execute] | None = None
@@ -150,7 +150,7 @@ class Launcher(NamedTuple):
     ) -> Execute:
         """Return the same with checks of parameters, or what refuses all where these have to be made ready: `given`.
 
-        Scale and zero point are as the caller gives them; `nbytes` are those of a result to be made.
+        Scale and zero point are as the caller gives them; `nbytes` is the size of a result to be made.
         """
         if parameters.tensor_scale or not pass_as_they_are(rules, scale, zero_point, parameters):
             return never_fits
@@ -198,8 +198,9 @@ def launcher(
 ) -> Launcher:
     """Choose how to run an operation with given parameters, on arrays whose elements are not looked at.
 
-    `out` is None for a result in the memory order of x. `dtypes` are those of source, result, scale and zero point,
-    `shape` that of the values, and `scale_order` the axes of scales, slowest first, where their memory has no gaps.
+    `out` is None for a result in the memory order of x. `dtypes` are the dtypes of source, result, scale and zero
+    point, `shape` is the shape of the values, and `scale_order` has the axes of scales from the slowest to the fastest,
+    if their memory has no gaps.
     """
     dtypes = tuple(map(native, dtypes))
     packed_format = spec.packed_format
@@ -227,7 +228,14 @@ def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array
     else:
         assert packed is not None
         move = unpacker(packed, codes, code_format)
-    return CodesInBytes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
+    return CodesInBytes(
+        move=move,
+        operand=operand,
+        packs=packs,
+        shape=codes.shape,
+        dtype=codes.dtype,
+        raises_nan=packs and spec.nan == "raise",
+    )
 
 
 # --- parameters as callers give them ----------------------------------------------------------------------------------

@@ -28,11 +28,11 @@ class Layout:
     kept: int
     shape: tuple[int, ...]  # shape of scale and zero point
     parameters: int = 1  # number of parameter sets
-    # elements of which chunks are multiples, so that no block is in two of them; 0 if blocks share parameters
+    # chunks are multiples of this many elements, so that no block is in two of them; 0 if blocks share parameters
     unit: int = 0
 
 
-NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
+NO_LAYOUT = Layout(outer=1, length=1, inner=1, block=1, blocks=1, cycle=1, kept=1, shape=())
 
 
 @functools.lru_cache(4096)
@@ -45,7 +45,9 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
     block = granularity.block_size
     if (count := math.prod(parameters)) == 1:
         size = math.prod(shape)
-        return Layout(1, size, 1, size, 1, NEVER, 1, parameters, unit=size)
+        return Layout(
+            outer=1, length=size, inner=1, block=size, blocks=1, cycle=NEVER, kept=1, shape=parameters, unit=size
+        )
     # the products of neighbouring axes of the same kind, from the last axis on: inner, length, kept, reduced, first
     groups = [1] * 5
     at = 0
@@ -61,8 +63,29 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
     outer = first * reduced * kept
     block = min(block or length, length)
     if reduced > 1:
-        return Layout(outer, length, inner, block, 1, reduced * kept, kept, parameters, count)
+        return Layout(
+            outer=outer,
+            length=length,
+            inner=inner,
+            block=block,
+            blocks=1,
+            cycle=reduced * kept,
+            kept=kept,
+            shape=parameters,
+            parameters=count,
+        )
     if length % block == 0:
         outer, length = 1, outer * length
     unit = (block if outer == 1 else length) * inner
-    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, parameters, count, unit)
+    return Layout(
+        outer=outer,
+        length=length,
+        inner=inner,
+        block=block,
+        blocks=-(-length // block),
+        cycle=NEVER,
+        kept=outer,
+        shape=parameters,
+        parameters=count,
+        unit=unit,
+    )

@@ -62,7 +62,7 @@ def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
     if 0 not in x.strides:
         return x
     repeats = [stride == 0 and axis not in kept for axis, stride in enumerate(x.strides)]
-    return x[tuple(slice(1) if each else slice(None) for each in repeats)]
+    return x[tuple(slice(1) if is_repeated else slice(None) for is_repeated in repeats)]
 
 
 def memory_order(x: Array, alone: bool = False) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ class RangeSearch:
     @in_standard_mode
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float, importance: Array | None) -> Ends:
-        """Return the ends of the ranges in the type to compute in, of ranges in the caller's order."""
+        """Return the ends of the best ranges in the compute type; ranges are in the caller's order."""
         low, high = self._in_parts(lo), self._in_parts(hi)
         plan = with_tensor(self.plan, tensor_scale)
         if importance is not None:
@@ -167,9 +167,9 @@ class RangeSearch:
 def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
     """Return the factors of both ends of a range for each candidate.
 
-    A second row has what is added to the best of the first one. Where ends are moved apart, each of them is a sum of
-    products of both: the factors of the lower end and of the upper one for the new lower end, then those of the upper
-    and of the lower one for the new upper end.
+    A second row has numbers that are added to the best share of the first row. Where ends are moved apart, each of them
+    is a sum of products of both: the factors of the lower end and of the upper one for the new lower end, then those of
+    the upper and of the lower one for the new upper end.
     """
     if not apart:
         rows = [method.ratios, *([method.around] if method.around.size > 1 else [])]
@@ -208,4 +208,15 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
         rows = 1
     blocks = -(-length // block)
     unit = block if rows == 1 else length
-    return Layout(rows, length, 1, block, blocks, NEVER, rows, (rows * blocks,), rows * blocks, unit)
+    return Layout(
+        outer=rows,
+        length=length,
+        inner=1,
+        block=block,
+        blocks=blocks,
+        cycle=NEVER,
+        kept=rows,
+        shape=(rows * blocks,),
+        parameters=rows * blocks,
+        unit=unit,
+    )

@@ -159,7 +159,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     if partials > 1:
         plan = plan.then(_plan_merge(accumulator, partials, layout.parameters))
     few = identities(accumulator, count, layout.shape) if count <= MOST_ROW else None
-    return PairReduction(plan, accumulator, few, count, layout.shape)
+    return PairReduction(plan=plan, dtype=accumulator, identities=few, size=count, shape=layout.shape)
 
 
 def _plan_merge(accumulator: np.dtype[Any], partials: int, count: int) -> LaunchPlan:

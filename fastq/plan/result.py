@@ -36,9 +36,19 @@ def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Arra
     if like is not None and not like.flags.c_contiguous:
         order = memory_order(like)
         in_memory = tuple(shape[axis] for axis in order)
-        return Result(shape, dtype, nbytes, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
+        return Result(
+            shape=shape,
+            dtype=dtype,
+            nbytes=nbytes,
+            new=functools.partial(_empty_in_order, in_memory, dtype, inverse(order)),
+        )
     large = nbytes >= result_pool.LARGE
-    return Result(shape, dtype, nbytes, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
+    return Result(
+        shape=shape,
+        dtype=dtype,
+        nbytes=nbytes,
+        new=functools.partial(result_pool.empty if large else np.empty, shape, dtype),
+    )
 
 
 def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:

@@ -116,7 +116,14 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     packed = codes if qtype.packed and op != "fake" else None
     arithmetic = Arithmetic(rule, codes, scales)
     draws = request.stochastic and not by_range
-    spec = OpSpec(op, arithmetic, coding.codes, request.nan, range_scheme, packed_format=packed)
+    spec = OpSpec(
+        op=op,
+        arithmetic=arithmetic,
+        code_range=coding.codes,
+        nan=request.nan,
+        range_scheme=range_scheme,
+        packed_format=packed,
+    )
     return spec.at_random if draws else spec
 
 
@@ -127,7 +134,9 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
         row = qtype.float_format
         may_overflow = row is not None and row.nan is not None and not qtype.block_size
         signed = qtype.signed and not qtype.element
-        codes = StorageFormat(qtype.bits, signed, qtype.element, saturate or not may_overflow)
+        codes = StorageFormat(
+            bits=qtype.bits, signed=signed, element=qtype.element, saturate=saturate or not may_overflow
+        )
     if qtype.scale_element:
         of_scale = FLOAT_FORMATS[qtype.scale_element]
         exponent = 0 if qtype.element or of_scale.sign else qtype.bits - 2

@@ -36,7 +36,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
         return _positions_by_format(x, p, half, bits)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (broadcast_to_parts(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    x, scale, zero_point = (each.astype(ftype) for each in (x, stored, zero_point))
+    x, scale, zero_point = (number.astype(ftype) for number in (x, stored, zero_point))
     inside = row.zero_point_inside
     if row.zero_point == "offset":
         x = in_half(x - zero_point, half)

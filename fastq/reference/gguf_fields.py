@@ -67,7 +67,7 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     # contract 19.1, 19.4 and 21.1
     numbers = unpack(blocks, form)
     if isinstance(form, GridFormat):
-        return _of_grid(numbers, form)
+        return _values_of_points(numbers, form)
     if isinstance(form, BinaryFormat):
         scale = _parameters_of_sub_blocks(numbers, "d", "scales", 0)[:, 0] * F(1)  # NaN becomes quiet
         return np.where(numbers["codes"] == 1, scale, -scale)
@@ -94,7 +94,7 @@ def numbers_of(codes: Array, form: BlockFormat) -> Array:
     return _as_signed(codes, form.zero) if table is None else np.array(table, F)[codes]
 
 
-def _of_grid(numbers: Numbers, form: GridFormat) -> Array:
+def _values_of_points(numbers: Numbers, form: GridFormat) -> Array:
     """Return points of a grid with signs, or with an eighth added to or subtracted from each coordinate."""
     points = form.grid.points[numbers["codes"]].astype(F)
     signs = numbers["signs"]

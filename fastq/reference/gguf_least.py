@@ -64,7 +64,7 @@ def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat)
     w = np.ones_like(x) if weights is None else weights
     numbers = unpack(kept, form)
     unit = _float(numbers["d"][:, 0]) if form.count("scales") else np.ones(len(x), F)
-    of_subs = (sub_blocks(each, form.sub) for each in (x, w, values(kept, form)))
+    of_subs = (sub_blocks(numbers_of_blocks, form.sub) for numbers_of_blocks in (x, w, values(kept, form)))
     for j, (part, of_part, old) in enumerate(zip(*of_subs, strict=True)):
         search = Part(form, part, of_part, unit)
         better, scale, low = _search(search, *_parameters(numbers, j, form), search.error(old))

@@ -47,7 +47,7 @@ def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
     magnitudes = np.where(minus.reshape(x.shape), -x, x)
     largest = magnitudes.max(axis=0)
 
-    def taken(inverse: Array, step: Array) -> tuple[Array, Array]:
+    def nearest_points_by(inverse: Array, step: Array) -> tuple[Array, Array]:
         return _nearest_points(magnitudes, np.sqrt(w), inverse, step, form.grid, search.shells)
 
     def sums(codes: Array) -> tuple[Array, Array]:
@@ -60,14 +60,14 @@ def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
     best = np.zeros_like(largest)
     for k in range(-search.last, search.last + 1):
         inverse = (steps + F(search.delta) * F(k)) / largest
-        tried, tried_off = taken(inverse, F(1) / inverse)
+        tried, tried_off = nearest_points_by(inverse, F(1) / inverse)
         sum_xq, sum_q2 = sums(tried)
         fitted = sum_xq / sum_q2
         better = (sum_q2 > 0) & (sum_xq * sum_xq > best * sum_q2)
         new = (fitted, fitted * sum_xq, tried, tried_off)
         scale, best, codes, off = choose(better, new, (scale, best, codes, off))
     again = off.any(axis=0) & (scale > 0)
-    codes = np.where(again & (off | search.takes_all_again), taken(F(1) / scale, scale)[0], codes)
+    codes = np.where(again & (off | search.takes_all_again), nearest_points_by(F(1) / scale, scale)[0], codes)
     sum_xq, sum_q2 = sums(codes)
     scale = np.where(again & (sum_q2 > 0), sum_xq / sum_q2, scale)
     used = largest >= F(search.tiny)

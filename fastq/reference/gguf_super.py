@@ -31,7 +31,7 @@ def importance(x: Array, imatrix: Array, spread: float) -> Array:
 
 
 def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array], low: int, high: int) -> Array:
-    """Codes of sub-blocks from `low` on by the stored steps; those of the search where the step is 0."""
+    """Return the codes of sub-blocks from `low` on, by the stored steps; where a step is 0, those of the search."""
     codes = np.clip(nearest((np.stack(parts) + least[:, None]) / step[:, None]), low, high) - low
     return np.where(step[:, None] == 0, np.stack(fitted), codes).reshape(-1, step.shape[1]).T
 

@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import arrays, blocks
 from fastq.reference.arrays import as_input, check_no_nan, check_place, deliver, nan_as_zero, pack_if_narrow, widen
+from fastq.reference.bitround import count_pairs_of_bits, round_to_kept_bits
 from fastq.reference.codes import decode, encode
 from fastq.reference.compare import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantize_sums
-from fastq.reference.rounding import count_pairs_of_bits, round_to_kept_bits
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import bitrounding, packing, requantization
 from fastq.requests import options as named
@@ -76,7 +76,7 @@ def quantize(
 
 def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _of_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
+    return _request_by_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
 
 
 def quantize_linear(
@@ -119,7 +119,7 @@ def requantize(
     named_options = named.RequantizeOptions(
         dtype=dtype, clamp=clamp, key=bias if bias is None else (bias.dtype,), **options
     )
-    numbers = [each.shape for each in (as_array(multiplier, "multiplier"), bias) if each is not None]
+    numbers = [array.shape for array in (as_array(multiplier, "multiplier"), bias) if array is not None]
     asked = requantization.requantize(acc.dtype, acc.shape, named_options, *numbers)
     check_place(out, acc.shape, asked.qtype.storage)
     factors, zero, biases = asked.ready(multiplier, zero_point, bias)
@@ -153,9 +153,9 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
     p = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
-    wanted = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
-    check_place(out, q.shape, wanted)
-    return deliver(decode(_unpack(q), p), wanted, out)
+    dtype_of_result = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
+    check_place(out, q.shape, dtype_of_result)
+    return deliver(decode(_unpack(q), p), dtype_of_result, out)
 
 
 def fake_quantize(
@@ -168,7 +168,7 @@ def fake_quantize(
     rng: Any = None,
     **options: Any,
 ) -> Array:
-    """Return what is left of `x` after quantizing and dequantizing it."""
+    """Return `x` quantized and dequantized."""
     # contract 7.4
     x = as_input(x)
     noise = noise_of(options.get("rounding"), rng)
@@ -269,7 +269,7 @@ def nest_scale(
 def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return the scheme of `x`, and the function that gives the parameters, from its range or given."""
     if qparams is None:
-        return _of_range(x, options, importance)
+        return _request_by_range(x, options, importance)
     requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
     given = check_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
@@ -277,8 +277,8 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
     ), lambda: given
 
 
-def _of_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
-    """Return what parameters are asked for, and what computes them: values are checked last."""
+def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
+    """Return the request for parameters, and a function that computes them: values are checked last."""
     request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
     qtype = request.qtype
     parts = request.granularity

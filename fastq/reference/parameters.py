@@ -35,7 +35,7 @@ def from_range(
 ) -> tuple[Array, Array]:
     """Return scale and zero point of a range, in the type that the convention computes them in.
 
-    `precision` is what the scale and the result of each operation are rounded to.
+    `precision` has the dtypes to which the scale and the result of each operation are rounded.
     """
     # contract 5.1, 5.2 and 5.3
     stored, half = precision
@@ -85,7 +85,7 @@ def _without_degenerate(
 ) -> tuple[Array, Array]:
     """Return scales with those that are too small replaced, and where the zero point is that of such a range.
 
-    `value` is what a convention may take in their place.
+    `value` is the number that a convention may take in their place.
     """
     ptype = scale.dtype.type
     floor = float(np.finfo(ftype).tiny) if row.scale_floor is None else row.scale_floor

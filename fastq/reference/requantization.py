@@ -15,8 +15,8 @@ def requantize_sums(
     """Return codes as int64; multipliers and biases are ready."""
     # contract 13.2, 13.3 and 13.4
     factor, term = (
-        None if each is None else broadcast_to_parts(each, acc.shape, asked.granularity.axes, 0)
-        for each in (multiplier, bias)
+        None if numbers is None else broadcast_to_parts(numbers, acc.shape, asked.granularity.axes, 0)
+        for numbers in (multiplier, bias)
     )
     assert factor is not None
     if asked.row.arithmetic == "float":

@@ -75,18 +75,18 @@ def least_error(
     # contract 6.1 and 6.5
     if x.size == 0:
         return lo, hi
-    weights = None if importance is None else _whole(importance, x.shape, parameters.request.granularity)
+    weights = None if importance is None else _whole_weights(importance, x.shape, parameters.request.granularity)
 
     def best(ranges: Iterable[tuple[Array, Array, Array]], unit: Array) -> list[Array]:
         """Return the shares and the ends of the ranges with the least error."""
         least = np.full(lo.shape, np.inf)
         best_so_far = [np.ones_like(lo), lo, hi]
-        for each in ranges:
-            p = parameters.of(each[1], each[2], finite=False)
+        for candidate in ranges:
+            p = parameters.of(candidate[1], candidate[2], finite=False)
             error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
             better = error < least
             least = np.where(better, error, least)
-            best_so_far = [np.where(better, new, old) for new, old in zip(each, best_so_far, strict=True)]
+            best_so_far = [np.where(better, new, old) for new, old in zip(candidate, best_so_far, strict=True)]
         return best_so_far
 
     unit = _units_of_one(parameters.of(lo, hi), parameters, lo.dtype)
@@ -152,7 +152,7 @@ def _error(
     return sums(weighed * units if norm == 2 else np.abs(weighed), p.axis, p.block_size)
 
 
-def _whole(importance: Array, shape: tuple[int, ...], parts: Granularity) -> Array:
+def _whole_weights(importance: Array, shape: tuple[int, ...], parts: Granularity) -> Array:
     """Return importance as whole numbers relative to the largest one of each part."""
     everywhere = np.broadcast_to(importance, shape)
     most = 2.0 ** bits_of_weights(shape, parts) - 1

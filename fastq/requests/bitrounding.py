@@ -46,8 +46,8 @@ def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
     """Return the request of `fastq.bitround`, for values of a dtype."""
     as_floats(dtype)
     dtype = native(dtype)
-    numbers = {name: each for name, each in options._asdict().items() if name != "convention"}
-    names = [name for name, each in numbers.items() if each is not None]
+    numbers = {name: number for name, number in options._asdict().items() if name != "convention"}
+    names = [name for name, number in numbers.items() if number is not None]
     if len(names) != 1:
         raise TypeError(f"one of keepbits, digits and max_error must be given, not {', '.join(names) or 'none'}")
     rounding = TIES[as_choice(options.convention, "convention", tuple(TIES))]

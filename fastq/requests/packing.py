@@ -37,7 +37,7 @@ def _packing(shape: Shape, options: PackOptions, name: str) -> Packing:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
     if as_choice(options.bitorder, "bitorder", ("little", "big")) == "big" and qtype.bits > 1:
         raise ValueError(f"bitorder='big' is defined for formats of one bit, not for {qtype}")
-    return Packing(qtype, shape, _axis(options.axis, len(shape), name), options.bitorder)
+    return Packing(qtype=qtype, shape=shape, axis=_axis(options.axis, len(shape), name), bitorder=options.bitorder)
 
 
 def _axis(axis: int, ndim: int, array: str) -> int:
@@ -83,4 +83,4 @@ def binarize(dtype: DType, shape: Shape, options: BinarizeOptions) -> Packing:
     stored = as_dtype(options.dtype, "dtype", wanted)
     if stored not in (np.uint8, np.int8):
         raise TypeError(f"dtype must be {wanted}, not {stored}")
-    return Packing(QTYPES["uint1"], shape or (1,), axis, bitorder, stored)
+    return Packing(qtype=QTYPES["uint1"], shape=shape or (1,), axis=axis, bitorder=bitorder, dtype=stored)

@@ -98,12 +98,12 @@ class ParameterRules(NamedTuple):
         """Return the dtype of prepared scales, for scales of a dtype; None is for Python numbers."""
         if self.qtype.scale_element:
             qtype = self.qtype
-            wanted = FLOAT_FORMATS[self.qtype.scale_element].dtype
+            expected = FLOAT_FORMATS[self.qtype.scale_element].dtype
             if self.block_size != qtype.block_size:
                 raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {self.block_size}")
-            if dtype != wanted:
-                raise TypeError(f"scale must be {wanted} for {qtype}, not {dtype}")
-            return wanted
+            if dtype != expected:
+                raise TypeError(f"scale must be {expected} for {qtype}, not {dtype}")
+            return expected
         if dtype is not None and not is_real(dtype) and dtype.name not in _OTHER_SCALES:
             raise TypeError(f"scale must be {REAL.replace(' or', ',')}, {' or '.join(_OTHER_SCALES)}, not {dtype}")
         return self.scale_dtype
@@ -274,8 +274,8 @@ def check_qparams(
     rules = rules or rules_of(params, compute)
     scale = rules.ready_scale(params.scale)
     rules.ready_tensor_scale(params.tensor_scale)
-    wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
-    check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
+    needed_shape = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
+    check_parameter_shape("qparams.scale", scale.shape, scale.size, needed_shape)
     return in_dtypes_of(params, scale, rules.ready_zero_point(params.zero_point, scale), compute)
 
 
@@ -284,12 +284,12 @@ def qparams_for_plan(params: QParams, shape: tuple[int, ...], compute: np.dtype[
 
     The elements of those that have these dtypes are checked at each call, by the driver.
     """
-    wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
+    needed_shape = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
     scale = params.scale
     zero_point = params.zero_point
     if type(scale) is type(zero_point) is np.ndarray:  # `with_values` takes anything
         are_read = scale.dtype == rules.scale_dtype and zero_point.dtype == rules.zero_point_dtype
-        fit = scale.shape == zero_point.shape == wanted and (params.computed or scale.dtype) == compute
+        fit = scale.shape == zero_point.shape == needed_shape and (params.computed or scale.dtype) == compute
         if are_read and fit and not params.dtype.scale_element and params.tensor_scale is None:
             return params
     return check_qparams(params, shape, compute, rules)

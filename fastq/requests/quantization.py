@@ -88,7 +88,7 @@ def format_of_codes(dtype: np.dtype[Any]) -> QType:
 
 
 def dtype_of_values(dtype: Any, out: Any, compute: DType) -> DType:
-    """Return the dtype of decoded values: the requested one, else that of out, else their compute type."""
+    """Return the dtype of decoded values: the requested dtype, else the dtype of out, else the compute type."""
     if dtype is not None:
         return as_real(dtype, "dtype")
     return as_real(out.dtype, "out") if out is not None and arguments.is_out(out) else compute
@@ -103,7 +103,7 @@ def dtype_by_scale(scale: DType | None) -> DType:
 
 
 def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of fake quantized values: that of the input, or its compute type."""
+    """Return the dtype of fake quantized values: the dtype of the input, or its compute type."""
     return arguments.native(dtype) if is_real(dtype) else compute_dtype(dtype)
 
 
@@ -351,12 +351,12 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
     nan = check_nan(options.nan, params.dtype, given=True)
     saturate = arguments.as_bool(options.saturate, "saturate")
     row = as_convention(params.convention)
-    request = of_qparams(params, ndim, compute_dtype(dtype), row)
+    request = by_qparams_to_decode(params, ndim, compute_dtype(dtype), row)
     stochastic = _is_stochastic(options.rounding, row, params.dtype)
     return request._replace(nan=nan, saturate=saturate, half=row.half_precision_for(dtype), stochastic=stochastic)
 
 
-def of_qparams(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
+def by_qparams_to_decode(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
     """Return the request to decode by prepared parameters of a convention, for values of a compute type."""
     parts = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
     coding = coding_of(row, params.dtype, params.symmetric, params.axis, params.block_size, compute)

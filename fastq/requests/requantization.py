@@ -49,7 +49,9 @@ class RequantizeRequest(NamedTuple):
         zero = arguments.as_array(zero_point, "zero_point")
         if zero.size != 1:
             raise ValueError(f"zero_point must be one number, not of shape {zero.shape}")
-        rules = ParameterRules(self.qtype, CONVENTIONS[DEFAULT], _FLOAT64, self.qtype.storage)
+        rules = ParameterRules(
+            qtype=self.qtype, convention=CONVENTIONS[DEFAULT], scale_dtype=_FLOAT64, zero_point_dtype=self.qtype.storage
+        )
         zero = rules.ready_zero_point(zero.reshape(()), _ONE)
         return multipliers, zero, None if bias is None else self._each(_ready_bias(bias, self.bias), "bias")
 

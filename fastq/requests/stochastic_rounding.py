@@ -52,7 +52,7 @@ def _is_deep(seed: object, most: int = 8) -> bool:
     return (
         isinstance(seed, Collection)
         and not isinstance(seed, str)
-        and (most == 0 or any(_is_deep(each, most - 1) for each in seed))
+        and (most == 0 or any(_is_deep(item, most - 1) for item in seed))
     )
 
 

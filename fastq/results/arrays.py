@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from fastq.results.explanation import Explanation
 
 
-def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
+def _dtype_of_codes(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype with the name of the format, if that dtype was asked for."""
     own = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
-    wanted = f"{own}, the dtype of the codes"
-    name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
+    expected = f"{own}, the dtype of the codes"
+    name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", expected).name
     if name != own:
-        raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
+        raise TypeError(f"dtype must be {expected}, not {shown(name)}")
     dtype_of_codes = qtype.storage if own == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
     if dtype_of_codes is None:
         raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
@@ -58,7 +58,7 @@ def _card() -> Callable[..., str]:
     return card
 
 
-def _same(numbers: Any) -> Any:
+def _unchanged(numbers: Any) -> Any:
     return numbers
 
 
@@ -152,11 +152,11 @@ class QuantizedArray:
         TypeError
             If dtype is not a dtype of the codes.
         """
-        wanted = None if dtype is None else _own_dtype(self.dtype, dtype)
+        own_dtype = None if dtype is None else _dtype_of_codes(self.dtype, dtype)
         codes = self.codes
         if self.dtype.packed:
             codes = late.unpack()(codes, self.dtype, shape=self.shape)
-        return codes if wanted is None else codes.astype(wanted, copy=False)
+        return codes if own_dtype is None else codes.astype(own_dtype, copy=False)
 
     def dequantize(
         self, *, dtype: DTypeLike | None = None, out: NDArray[np.floating[Any]] | None = None
@@ -289,10 +289,10 @@ class QuantizedArray:
         return late.pack()(self.unpacked().reshape(shape), self.dtype)
 
     def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], parts: Parts) -> Self:
-        """Return an array of other codes; `of_numbers` returns its parameters from those of this array."""
+        """Return an array of other codes; `of_numbers` turns the parameters of this array into those of the new one."""
         p = self.qparams
         if p.scale.shape != self._parts_with_parameters.parameter_shape:
-            of_numbers = _same
+            of_numbers = _unchanged
         axis = axis_like(p.axis, parts.axes, len(parts.shape))
         if axis == p.axis:
             params = p.with_values(of_numbers(p.scale), of_numbers(p.zero_point))

@@ -116,7 +116,7 @@ class BitInformation:
         return max(int(reached.argmax()) + 1 - (len(information) - mantissa), 0) if reached.any() else mantissa
 
 
-def of_counts(dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:
+def information_of_counts(dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:
     """Return the information of `size` pairs from the bits that kernels counted: of the first, the second and both."""
     first, second, both = counts[:-1].reshape(3, -1)[:, ::-1]
     none = size - int(counts[-1]) - first - second + both

@@ -38,7 +38,7 @@ def explain(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> 
     formulas = formulas_of(p)
     lines = [f"{scheme_text(p)}; {_terms_text(p)}", *(f"{name} = {text}" for name, text in formulas.items())]
     if index is None:
-        return Explanation(formulas, {}, None, "\n".join(lines))
+        return Explanation(formulas=formulas, numbers={}, value=None, text="\n".join(lines))
     places = _place_of(index, shape)
     terms = elements.terms_of(codes_at(codes, p.dtype, places), p, shape, places)
     _check_scale(p, parameter_places(p, shape, places))
@@ -46,7 +46,7 @@ def explain(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> 
     numbers = {name: terms[name][()] for name in elements.names_in(formulas["value"]) if name in _SHOWN}
     of_element = ", ".join(f"{name} {number_text(number)}" for name, number in numbers.items())
     lines += [f"element {places}: {of_element}", f"value = {fill_in(formulas['value'], terms)} = {number_text(value)}"]
-    return Explanation(formulas, numbers, value, "\n".join(lines))
+    return Explanation(formulas=formulas, numbers=numbers, value=value, text="\n".join(lines))
 
 
 def _check_scale(p: QParams, parameter_index: tuple[Any, ...]) -> None:
@@ -56,8 +56,8 @@ def _check_scale(p: QParams, parameter_index: tuple[Any, ...]) -> None:
     with np.errstate(over="ignore"):
         scale = as_given.astype(scale_dtype)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
-        wanted = WANTED_SCALES[True, p.dtype.codebook is not None]
-        raise ValueError(f"scale must be {wanted} in {scale_dtype}; the element has scale {as_given[()]}")
+        expected = WANTED_SCALES[True, p.dtype.codebook is not None]
+        raise ValueError(f"scale must be {expected} in {scale_dtype}; the element has scale {as_given[()]}")
 
 
 def formulas_of(p: QParams) -> dict[str, str]:

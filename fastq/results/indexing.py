@@ -62,9 +62,7 @@ def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
     if not axes:
         return None
     axes_by_name = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
-    if all(-ndim <= each < ndim for each in axes_by_name) and sorted(each % ndim for each in axes_by_name) == list(
-        axes
-    ):
+    if all(-ndim <= a < ndim for a in axes_by_name) and sorted(a % ndim for a in axes_by_name) == list(axes):
         return axis
     return axes if isinstance(axis, tuple) or len(axes) > 1 else axes[0]
 
@@ -84,7 +82,7 @@ def part_at(index: object, whole: Parts) -> Part:
     """Return the part of an array at an index."""
     picks = picks_of(index, whole.shape)
     of_axis = [
-        _of_blocks(pick, whole, a) if whole.block_size and a in whole.axes else pick for a, pick in enumerate(picks)
+        _blocks_taken(pick, whole, a) if whole.block_size and a in whole.axes else pick for a, pick in enumerate(picks)
     ]
     parameters = of_axis if whole.block_size else [of_axis[a] for a in whole.axes]
     left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
@@ -123,8 +121,8 @@ def _pick(item: Any, axis: int, n: int) -> Pick:
     try:
         place = as_int(item, "index")
     except TypeError as error:
-        wanted = "ints, slices, '...' and one list or array of bools or ints for an axis"
-        raise TypeError(f"q takes an index of {wanted}, not {shown(item)}; q.dequantize() takes any") from error
+        expected = "ints, slices, '...' and one list or array of bools or ints for an axis"
+        raise TypeError(f"q takes an index of {expected}, not {shown(item)}; q.dequantize() takes any") from error
     except ValueError:  # integers of more than 64 bits
         place = n
     if not -n <= place < n:
@@ -151,7 +149,7 @@ def _count(pick: Pick, n: int) -> int:
     return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
 
 
-def _of_blocks(pick: Pick, whole: Parts, axis: int) -> slice:
+def _blocks_taken(pick: Pick, whole: Parts, axis: int) -> slice:
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
@@ -187,7 +185,7 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
 def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     """Return the shape that was passed to `reshape`, as sizes or as one tuple; -1 is the size that is left."""
     sizes_of_axes = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
-    new_shape = [as_int(each, "shape", "ints") for each in sizes_of_axes]
+    new_shape = [as_int(size_of_axis, "shape", "ints") for size_of_axis in sizes_of_axes]
     if new_shape.count(-1) == 1:
         others = math.prod(n for n in new_shape if n != -1)
         new_shape[new_shape.index(-1)] = size // others if others else -1
@@ -226,7 +224,7 @@ def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
 
 
 def _channel_axes(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
-    """Return the axes of another shape that lie within those of channels; None if an axis lies in both kinds."""
+    """Return the axes of another shape that lie within axes of channels; None if an axis lies in both kinds of axes."""
     runs = _runs(whole)
     kept = []
     own = False

@@ -258,7 +258,8 @@ def convention_for(p: QParams, axis: Axis) -> str | Convention:
     """Return the convention by which codes have the same values along another axis: itself, or its row for the old."""
     row = as_convention(p.convention)
     before, after = (
-        coding_of(row, p.dtype, p.symmetric, each, p.block_size, p.compute_dtype).row for each in (p.axis, axis)
+        coding_of(row, p.dtype, p.symmetric, axis_of_codes, p.block_size, p.compute_dtype).row
+        for axis_of_codes in (p.axis, axis)
     )
     return p.convention if before == after else before
 

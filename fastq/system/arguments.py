@@ -85,18 +85,18 @@ def is_python(numbers: Any) -> bool:
     return is_a(numbers, (int, float, list, tuple)) and not is_a(numbers, np.generic)
 
 
-def as_int(value: Any, name: str, wanted: str = "an int") -> int:
+def as_int(value: Any, name: str, expected: str = "an int") -> int:
     """Return an integer of Python or NumPy, or another object with `__index__`, as an int."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if is_a(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be {wanted}, not {value}")
+        raise TypeError(f"{name} must be {expected}, not {value}")
     try:
         number = operator.index(value)
     except Exception as error:
-        raise TypeError(f"{name} must be {wanted}, not {shown(value)}") from error
+        raise TypeError(f"{name} must be {expected}, not {shown(value)}") from error
     if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{name} must be {wanted} that 64 bits hold, not {shown(number)}")
+        raise ValueError(f"{name} must be {expected} that 64 bits hold, not {shown(number)}")
     return number
 
 
@@ -161,8 +161,8 @@ def as_items(items: Any, name: str, expected: str) -> list[Any]:
 
 def as_shape(shape: Any) -> tuple[int, ...]:
     """Return a shape as a tuple of int."""
-    wanted = "a tuple of int"
-    sizes = tuple(as_int(size, "shape", wanted) for size in as_items(shape, "shape", wanted))
+    expected = "a tuple of int"
+    sizes = tuple(as_int(size, "shape", expected) for size in as_items(shape, "shape", expected))
     if min(sizes, default=0) < 0:
         raise ValueError(f"shape must not have negative sizes: {sizes}")
     return sizes
@@ -170,12 +170,12 @@ def as_shape(shape: Any) -> tuple[int, ...]:
 
 def as_axis(axis: Any) -> int | tuple[int, ...] | None:
     """Return axis as an int, a tuple of int or None, without checking that an array has it."""
-    wanted = "an int, a tuple of int or None"
+    expected = "an int, a tuple of int or None"
     if axis is None:
         return None
     if issubclass(type(axis), tuple):
-        return tuple(as_int(each, "axis", wanted) for each in tuple.__iter__(axis))
-    return as_int(axis, "axis", wanted)
+        return tuple(as_int(item, "axis", expected) for item in tuple.__iter__(axis))
+    return as_int(axis, "axis", expected)
 
 
 def as_block_size(block_size: Any, axis: Any) -> int:
@@ -188,14 +188,14 @@ def as_block_size(block_size: Any, axis: Any) -> int:
     return size
 
 
-def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
+def as_dtype(dtype: Any, name: str, expected: str) -> np.dtype[Any]:
     """Return the NumPy dtype of an object; those of other libraries are recognized by name, such as torch.bfloat16."""
     try:
         if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
             return _dtype_named(_name_of(dtype)) if _is_foreign(dtype) else np.dtype(dtype)
     except Exception as error:
-        raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}") from error
-    raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}")
+        raise TypeError(f"{name} must be {expected}, not {shown(dtype)}") from error
+    raise TypeError(f"{name} must be {expected}, not {shown(dtype)}")
 
 
 def _is_foreign(dtype: object) -> bool:
@@ -204,7 +204,7 @@ def _is_foreign(dtype: object) -> bool:
 
 
 def _name_of(dtype: object) -> str:
-    """Return the name of a dtype of another library without that of the library."""
+    """Return the name of a dtype of another library, without the name of the library."""
     return str(dtype).rpartition(".")[2]
 
 
@@ -353,7 +353,7 @@ def _with_arrays(x: Any, path: tuple[Any, ...]) -> Any:
             return x
     except Exception:  # NumPy tells why
         return x
-    return [_element(each, (*path, k)) for k, each in enumerate(items)]
+    return [_element(item, (*path, k)) for k, item in enumerate(items)]
 
 
 def _element(x: Any, path: tuple[Any, ...]) -> Any:

@@ -53,4 +53,4 @@ def facts() -> dict[str, str]:
 def levels() -> list[Level]:
     """Return the levels that this CPU supports, the best one first."""
     flags = set(facts().get("flags", "").split())
-    return [each for each in LEVELS if each.machine == MACHINE and flags.issuperset(each.flags.split())]
+    return [level for level in LEVELS if level.machine == MACHINE and flags.issuperset(level.flags.split())]

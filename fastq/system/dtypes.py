@@ -55,5 +55,5 @@ def safetensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]], 
 
 def record(*fields: str | tuple[str, int]) -> np.dtype[Any]:
     """Return the dtype of a record of words, int64, and of several words where a field is a name and a number."""
-    typed_fields = ((each, np.int64) if isinstance(each, str) else (each[0], np.int64, each[1]) for each in fields)
+    typed_fields = ((field, np.int64) if isinstance(field, str) else (field[0], np.int64, field[1]) for field in fields)
     return np.dtype([*typed_fields])

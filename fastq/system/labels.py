@@ -59,7 +59,7 @@ def labels_along(x: Any, dim: Any) -> Any:
 
 
 def agree(theirs: Any, ours: Any) -> bool:
-    """Return whether two coordinates have the same labels; of floats, in the dtype of the fewer digits."""
+    """Return whether two coordinates have the same labels; floats are compared in the dtype with fewer digits."""
     if theirs.equals(ours):
         return True
     if theirs.shape != ours.shape or not theirs.dtype.kind == ours.dtype.kind == "f":
@@ -70,7 +70,7 @@ def agree(theirs: Any, ours: Any) -> bool:
 
 
 def _check_other_coordinates(other: Any, x: Any, dim: Any, name: str, of: str) -> None:
-    """Raise ValueError if coordinates along a dimension without labels of its own disagree, as those of two axes."""
+    """Raise ValueError if coordinates along a dimension without labels disagree, such as coordinates of two axes."""
     for key, theirs, ours in _in_both(other, x):
         is_known = dim in theirs.dims and set(theirs.dims) == set(ours.dims) and key not in other.dims
         if is_known and not agree(theirs.transpose(*ours.dims), ours):
@@ -119,16 +119,16 @@ def disagreement(theirs: Any, ours: Any, name: str, of: str) -> str:
 
 
 def _with_advice(theirs: Any, ours: Any, dim: Any, name: str, of: str) -> str:
-    """Return how two coordinates disagree, and what to pass instead of the arrays that have them."""
-    how = disagreement(theirs, ours, name, of)
+    """Return how two coordinates disagree, with advice what to pass instead."""
+    difference = disagreement(theirs, ours, name, of)
     a, b = _as_set(theirs), _as_set(ours)
     if not _have_each_once(theirs, ours) or not a & b:
-        return f"{how}; by position pass {name}.drop_vars({dim!r})" if len(theirs) == len(ours) else how
+        return f"{difference}; by position pass {name}.drop_vars({dim!r})" if len(theirs) == len(ours) else difference
     if b <= a:
-        return f"{how}; pass {name}.sel({{{dim!r}: {of}[{dim!r}]}})"
+        return f"{difference}; pass {name}.sel({{{dim!r}: {of}[{dim!r}]}})"
     if a < b:
-        return f"{how}; pass {of}.sel({{{dim!r}: {name}[{dim!r}]}})"
-    return f"{how}; pass what xarray.align({of}, {name}) returns"
+        return f"{difference}; pass {of}.sel({{{dim!r}: {name}[{dim!r}]}})"
+    return f"{difference}; pass what xarray.align({of}, {name}) returns"
 
 
 def _have_each_once(theirs: Any, ours: Any) -> bool:

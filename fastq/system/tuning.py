@@ -178,7 +178,11 @@ def cpu_name() -> str:
     facts = cpu.facts()
     kind = (facts.get("vendor_id", ""), facts.get("cpu family", ""))
     model = int(facts.get("model") or 0)
-    names = (name for name, *of, models in _CPUS if (*of,) == kind and any(model in each for each in models))
+    names = (
+        name
+        for name, *of, models in _CPUS
+        if (*of,) == kind and any(model in name_of_model for name_of_model in models)
+    )
     return os.environ.get("NUMBA_CPU_NAME") or next(names, "default")
 
 

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.parts import Parts, as_array_without_mask, blockwise, dtype_in
+from fastq.adapters.dask.chunks import Parts, as_array_without_mask, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY
 from fastq.ops.bitround import BIT_INFORMATION, largest
 from fastq.plan.cache import Call
@@ -71,8 +71,15 @@ def _first(x: Array, axis: int) -> Array:
 
 
 def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
-    """Count the pairs of a chunk, and those of its last elements with the first ones of the next chunk."""
-    arguments = Call(BIT_INFORMATION, in_task.NOTHING, None, BitPairOptions(axis), (int,), None)
+    """Count the pairs within a chunk, and the pairs of its last elements with the first ones of the next chunk."""
+    arguments = Call(
+        operation=BIT_INFORMATION,
+        operands=in_task.NOTHING,
+        qparams=None,
+        options=BitPairOptions(axis),
+        types=(int,),
+        shape=None,
+    )
     x = as_array_without_mask(x, "x")
     of_chunk: BitInformation = in_task.run_call(x, arguments=arguments)
     if edge is None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from fastq import results
 from fastq.adapters.dask import in_task
+from fastq.adapters.dask.chunks import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, in_memory, with_lazy_numbers
-from fastq.adapters.dask.parts import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
 from fastq.formats.granularity import granularity
 from fastq.plan.cache import Call
 from fastq.requests import parameters, quantization, requantization
@@ -65,11 +65,11 @@ def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, 
 def dequantize(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `QuantizedArray.dequantize`."""
     params, parts, operands = codes_by_qparams(call, codes)
-    wanted = dtype_of_values(call.options.dtype, None, params.compute_dtype)
+    dtype_of_result = dtype_of_values(call.options.dtype, None, params.compute_dtype)
     options = task_options_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
     if params.dtype.packed and call.shape:
         options["adjust_chunks"] = {parts.all_axes[-1]: parts.chunks[-1]}
-    return blockwise(in_task.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
+    return blockwise(in_task.dequantize, parts.all_axes, *operands, dtype=dtype_of_result, **options)
 
 
 def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
@@ -136,13 +136,16 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `fastq.dequantize_linear`."""
     scale = dtype_in(call.operands[2], "scale")
-    wanted = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
+    dtype_of_result = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
     request, parts, operands = _place_parameters(
-        call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options)
+        call, codes_by_numbers(dtype_in(codes, "codes"), scale, dtype_of_result, call.options)
     )
     parts.check_aligned()
-    how = {"arguments": _task_options_with_axes(call, request, wanted), "token": "dequantize_linear"}
-    return blockwise(in_task.run_call, parts.all_axes, *operands, dtype=wanted, **how)
+    options_of_tasks = {
+        "arguments": _task_options_with_axes(call, request, dtype_of_result),
+        "token": "dequantize_linear",
+    }
+    return blockwise(in_task.run_call, parts.all_axes, *operands, dtype=dtype_of_result, **options_of_tasks)
 
 
 def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
@@ -168,7 +171,7 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
         (_reshape_parameters(scale, parts), "scale"),
         (_reshape_parameters(zero_point, parts), "zero_point"),
     )
-    operands = [each for numbers, what in numbers_and_names for each in _operand(numbers, parts, what, name)]
+    operands = [operand for numbers, what in numbers_and_names for operand in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
 
 
@@ -178,7 +181,7 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     bias = call.qparams
     is_lazy = is_a(call.operands[2], da.Array)
     numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
-    shapes = [each.shape for each in (numbers, bias) if each is not None]
+    shapes = [operand.shape for operand in (numbers, bias) if operand is not None]
     request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
     if is_lazy:
         requantization.check_multiplier(numbers.dtype)
@@ -186,9 +189,12 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     ready, zero_point, bias = request.ready(numbers, zero_point, bias)
     parts = Parts(acc.chunks, request.granularity)
     numbers_and_names = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
-    operands = [each for numbers, name in numbers_and_names for each in _operand(numbers, parts, name, "acc")]
-    how = {"zero_point": int(zero_point), "arguments": in_task.call_of_task(call, dtype=request.qtype, key=None)}
-    options = {**how, "dtype": request.qtype.storage, "token": "requantize"}
+    operands = [operand for numbers, name in numbers_and_names for operand in _operand(numbers, parts, name, "acc")]
+    options_of_tasks = {
+        "zero_point": int(zero_point),
+        "arguments": in_task.call_of_task(call, dtype=request.qtype, key=None),
+    }
+    options = {**options_of_tasks, "dtype": request.qtype.storage, "token": "requantize"}
     return blockwise(in_task.requantize, parts.all_axes, acc, parts.all_axes, *operands, **options)
 
 
@@ -212,14 +218,14 @@ def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[d
         return None, None
     if numbers.size == 1:
         return da.asarray(numbers).reshape(()), ()
-    wanted = parts.granularity.parameter_shape(parts.shape)
+    needed_shape = parts.granularity.parameter_shape(parts.shape)
     chunks = parts.parameter_chunks
-    if any(map(math.isnan, parts.shape if numbers.ndim == len(parts.shape) else wanted)):
+    if any(map(math.isnan, parts.shape if numbers.ndim == len(parts.shape) else needed_shape)):
         if not is_a(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
             raise ValueError(
                 f"{array} has chunks of unknown sizes, so {name} cannot be matched to them: "
                 f"call {array}.compute_chunk_sizes() first"
             )
         return numbers, parts.kept
-    parameters.check_parameter_shape(name, numbers.shape, numbers.size, wanted)
+    parameters.check_parameter_shape(name, numbers.shape, numbers.size, needed_shape)
     return da.asarray(numbers).rechunk(chunks), parts.kept

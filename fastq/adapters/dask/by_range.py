@@ -8,8 +8,8 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import by_parameters, in_task
+from fastq.adapters.dask.chunks import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, with_lazy_numbers
-from fastq.adapters.dask.parts import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.formats.granularity import Granularity
 from fastq.ops.histogram_ranges import Scheme
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QUANTIZE, QUANTIZE_WITH_QPARAMS
@@ -98,7 +98,7 @@ def _second_pass(call: Call, params: QParams) -> Call:
     saturate = call.options.saturate
     nan = call.options.nan
     rounding = call.options.rounding
-    options = QuantizeOptions(saturate, nan, params.key, rounding)
+    options = QuantizeOptions(saturate=saturate, nan=nan, key=params.key, rounding=rounding)
     types = (type(saturate),)
     operation = QUANTIZE_WITH_QPARAMS if call.operation is QUANTIZE else FAKE_QUANTIZE_WITH_QPARAMS
     return call._replace(operation=operation, qparams=params, options=options, types=types)
@@ -113,18 +113,18 @@ def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
         )
     ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
-    scheme = Scheme(request.qtype, request.axis, request.symmetric, request.convention)
-    how = {"dtype": object, "concatenate": True, "token": "qparams", "scheme": scheme}
-    params = blockwise(in_task.params_of, index, ends, (_PAIR, *index), **how)
+    scheme = Scheme(dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=request.convention)
+    options_of_tasks = {"dtype": object, "concatenate": True, "token": "qparams", "scheme": scheme}
+    params = blockwise(in_task.params_of, index, ends, (_PAIR, *index), **options_of_tasks)
     return _fields(params, Parts(ends.chunks[1:], Granularity(index)), request)
 
 
 def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     """Return the minima and the maxima of parts along a new first axis."""
     dtype = native(x.dtype)
-    how: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
-    how |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": parts.result_chunks}
-    ends = blockwise(in_task.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **how)
+    options_of_tasks: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
+    options_of_tasks |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": parts.result_chunks}
+    ends = blockwise(in_task.ends, (_PAIR, *parts.all_axes), x, parts.all_axes, **options_of_tasks)
     if not parts.reduced:
         return ends
     axis = tuple(axis + 1 for axis in parts.reduced)
@@ -140,7 +140,12 @@ def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     numbers_by_name = {}
     for name in NUMBERS:
         if (numbers := getattr(like, name)) is not None:
-            how: dict[str, Any] = {"dtype": numbers.dtype, "adjust_chunks": chunks, "token": name, "attribute": name}
+            options_of_tasks: dict[str, Any] = {
+                "dtype": numbers.dtype,
+                "adjust_chunks": chunks,
+                "token": name,
+                "attribute": name,
+            }
             index = parts.kept if name != "tensor_scale" else ()
-            numbers_by_name[name] = blockwise(in_task.field, index, made, parts.all_axes, **how)
+            numbers_by_name[name] = blockwise(in_task.field, index, made, parts.all_axes, **options_of_tasks)
     return with_lazy_numbers(like, **numbers_by_name)

@@ -12,7 +12,7 @@ from dask.core import flatten
 from dask.delayed import delayed
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.parts import Parts, blockwise, refuse_masked_meta
+from fastq.adapters.dask.chunks import Parts, blockwise, refuse_masked_meta
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.ops.calibrate import Calibrator, side_by_side
 
@@ -30,12 +30,12 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
         meta = np.empty((0,) * len(parts.kept), object)
         steps = {"combine": _merge, "split_every": every}
         calibrators = da.reduction(
-            calibrators, _as_it_is, _merge, axis=axes, concatenate=False, dtype=object, meta=meta, **steps
+            calibrators, _unchanged, _merge, axis=axes, concatenate=False, dtype=object, meta=meta, **steps
         )
     return delayed(side_by_side)(calibrators.to_delayed().tolist(), len(parts.kept))
 
 
-def _as_it_is(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
+def _unchanged(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
     return calibrator
 
 

@@ -14,7 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from fastq import results
-from fastq.adapters.dask.parts import refuse_masked_meta
+from fastq.adapters.dask.chunks import refuse_masked_meta
 from fastq.formats.qtypes import check_stored_codes
 from fastq.results import without_checks
 from fastq.system.arguments import as_array, as_shape, is_a, is_lazy, shown
@@ -211,8 +211,8 @@ class QuantizedArray(_Collection, results.QuantizedArray):
 
 def _as_leaf(part: da.Array) -> da.Array:
     """Return an array on which nothing depends: if others depend on a layer, dask may remove its keys."""
-    return part.map_blocks(_same, dtype=part.dtype, meta=part._meta)
+    return part.map_blocks(_unchanged, dtype=part.dtype, meta=part._meta)
 
 
-def _same(part: NDArray[Any]) -> NDArray[Any]:
+def _unchanged(part: NDArray[Any]) -> NDArray[Any]:
     return part

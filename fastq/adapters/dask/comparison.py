@@ -11,7 +11,7 @@ from dask.delayed import delayed
 
 from fastq.adapters.dask import in_task
 from fastq.adapters.dask.by_parameters import codes_by_qparams, task_options_by_qparams
-from fastq.adapters.dask.parts import Chunks, Parts, blockwise, dtype_in
+from fastq.adapters.dask.chunks import Chunks, Parts, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
 from fastq.plan.cache import Call

@@ -8,7 +8,7 @@ from typing import Any
 import dask.array as da
 
 from fastq.adapters.dask import bitround, by_parameters, by_range, comparison
-from fastq.adapters.dask.parts import refuse_masked_meta
+from fastq.adapters.dask.chunks import refuse_masked_meta
 from fastq.ops.bitround import BIT_INFORMATION, BITROUND
 from fastq.ops.compare import COMPARE_CODES, COMPARE_VALUES
 from fastq.ops.dequantize import DEQUANTIZE, DEQUANTIZE_LINEAR

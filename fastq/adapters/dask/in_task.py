@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fastq.adapters.dask.parts import as_array_without_mask
+from fastq.adapters.dask.chunks import as_array_without_mask
 from fastq.formats.granularity import Granularity
 from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX
@@ -130,7 +130,14 @@ def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     size = granularity.block_size
     if x.size:
         options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
-        arguments = Call(MINMAX, NOTHING, None, options, (type(options.axis), int), None)
+        arguments = Call(
+            operation=MINMAX,
+            operands=NOTHING,
+            qparams=None,
+            options=options,
+            types=(type(options.axis), int),
+            shape=None,
+        )
         lo_and_hi = np.stack(run_call(x, arguments=arguments))
     else:
         lo_and_hi = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])

@@ -56,12 +56,12 @@ _MARKS = (
 def not_to_pack(ds: Dataset) -> dict[Any, str]:
     """Return the variables of a Dataset that are not data to pack, and the reasons."""
     variables = ds.variables
-    named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts(ds)}
+    named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts_of_coordinates(ds)}
     marked = {name: reason for name in ds.data_vars if (reason := _reason(name, variables[name]))}
     return dict.fromkeys(ds.coords, "it is a coordinate") | named | marked
 
 
-def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
+def _parts_of_coordinates(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
     """Yield names of parts of coordinate systems, with the variable and the attribute that names them."""
     of_all = (ds.encoding | ds.attrs).get("coordinates")
     owners = [("ds", {"coordinates": of_all}), *((n, v.encoding | v.attrs) for n, v in ds.variables.items())]
@@ -109,7 +109,7 @@ def exclusions(ds: Dataset, exclude: Any) -> dict[Any, str]:
         except TypeError:  # an array, for example, which can't be a name
             is_known = False
         if not is_known:
-            near = did_you_mean(name, [each for each in ds.variables if is_a(each, str)], {})
+            near = did_you_mean(name, [known for known in ds.variables if is_a(known, str)], {})
             raise TypeError(f"exclude names {shown(name)}, which is not a variable of ds{near}")
     return dict.fromkeys(exclude, "exclude names it")
 

@@ -43,7 +43,7 @@ def values_of(name: Any, variable: Variable) -> Any:
     return data if hasattr(data, "map_blocks") else as_array(data, f"ds[{name!r}].data")
 
 
-def of_chunk(function: Callable[..., Any], chunk: Any, *arguments: Any) -> Any:
+def apply_to_chunk(function: Callable[..., Any], chunk: Any, *arguments: Any) -> Any:
     """Return the result of a function of a chunk, in the thread of a task; raise TypeError for a chunk with a mask."""
     if has_mask(chunk):
         raise TypeError(
@@ -57,7 +57,7 @@ def by_chunks(function: Callable[..., Any], data: Any, *arguments: Any, dtype: A
     if not hasattr(data, "map_blocks"):
         return np.asarray(function(as_array(data, "ds"), *arguments))
     meta = np.empty((0,) * data.ndim, dtype)
-    lazy: Array = data.map_blocks(functools.partial(of_chunk, function), *arguments, dtype=dtype, meta=meta)
+    lazy: Array = data.map_blocks(functools.partial(apply_to_chunk, function), *arguments, dtype=dtype, meta=meta)
     return lazy
 
 

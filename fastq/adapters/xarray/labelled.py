@@ -32,7 +32,7 @@ def call(arguments: cache.Call) -> Any:
 # --- arrays that belong together --------------------------------------------------------------------------------------
 
 
-def matched(x: Any, q: Any) -> tuple[Any, Any]:
+def match_labels(x: Any, q: Any) -> tuple[Any, Any]:
     """Return an array and its approximation with dimensions in one order, if both have labels; these must agree.
 
     Codes stay as they are, since their parameters belong to axes.
@@ -103,13 +103,13 @@ def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Cal
     block_size = getattr(arguments.options, "block_size", 0)
     axis = arguments.options.axis
     axes_before: tuple[int, ...] | None = None
-    for name, each in numbers.items():
-        if not _has_labels(each):
+    for name, parameter in numbers.items():
+        if not _has_labels(parameter):
             continue
-        axes = labels.axes_of(each, x, name, names[0])
+        axes = labels.axes_of(parameter, x, name, names[0])
         blocks = {x.dims[k]: block_size for k in _block_axes(axis, block_size, x.ndim)}
-        labels.check_coordinates(each, x, name, names[0], blocks)
-        numbers[name] = each.transpose(*(x.dims[k] for k in axes))
+        labels.check_coordinates(parameter, x, name, names[0], blocks)
+        numbers[name] = parameter.transpose(*(x.dims[k] for k in axes))
         if len(axes) == x.ndim:
             continue  # parameters that have all axes say by their lengths which ones they belong to
         if axis is not None and axes != granularity(as_axis(axis), 0, x.ndim, names[0]).kept:
@@ -132,7 +132,7 @@ def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Cal
 
 
 def _block_axes(axis: Any, block_size: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axis along which blocks run; what is wrong with it is told later."""
+    """Return the axis along which blocks run; errors about it are raised later."""
     is_valid = type(axis) is int and -ndim <= axis < ndim and type(block_size) is int and block_size > 0
     return within_array((axis,), ndim, "x") if is_valid else ()
 
@@ -146,21 +146,23 @@ def _with_bias(arguments: cache.Call, bias: Any) -> cache.Call:
 def _check_qparams(x: Any, p: Any, of: str) -> None:
     """Raise ValueError unless numbers with labels in QParams, as of `with_values`, have the dimensions of its axes."""
     parts = granularity(p.axis, p.block_size, x.ndim, of)
-    wanted = tuple(x.dims[axis] for axis in parts.parameter_axes(x.ndim))
+    needed_dims = tuple(x.dims[axis] for axis in parts.parameter_axes(x.ndim))
     blocks = {x.dims[axis]: p.block_size for axis in parts.kept} if p.block_size else None
     for name in ("scale", "zero_point"):
         numbers = getattr(p, name)
         if not _has_labels(numbers):
             continue
-        if numbers.dims != wanted:
-            raise ValueError(f"qparams.{name} has the dimensions {numbers.dims}, but its axes are {wanted} of {of}")
+        if numbers.dims != needed_dims:
+            raise ValueError(
+                f"qparams.{name} has the dimensions {numbers.dims}, but its axes are {needed_dims} of {of}"
+            )
         labels.check_coordinates(numbers, x, f"qparams.{name}", of, blocks)
 
 
 def _refuse_names(arguments: cache.Call) -> None:
     """Refuse names of dimensions as axes; dask arrays and results know none."""
     axis = getattr(arguments.options, "axis", None)
-    if any(is_a(each, str) for each in (axis if is_a(axis, (list, tuple)) else (axis,))):
+    if any(is_a(part_of_axis, str) for part_of_axis in (axis if is_a(axis, (list, tuple)) else (axis,))):
         x = arguments.operation.operands[0]
         raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 

@@ -83,7 +83,7 @@ class Packing(NamedTuple):
             return np.rint((np.asarray(x, self.scale.dtype) - self.offset) / self.scale)
 
     def has(self, extremes: Array) -> bool:
-        """Return whether the errors of a minimum and a maximum, if any, are not larger than those of other values."""
+        """Return whether a minimum and a maximum, if there are any, have no larger errors than values between them."""
         lo, hi = map(float, extremes)
         first, last = self.ends
         return not (first - lo > self.nearest_error or hi - last > self.nearest_error)
@@ -120,7 +120,7 @@ class Packing(NamedTuple):
         return attributes_of_limits
 
 
-def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
+def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     """Return the packing of a minimum and a maximum; `as_signed` stores unsigned codes as signed ones, with _Unsigned.
 
     NaN, from missing values only, counts as 0. A range without extent, or too small to divide, becomes the offset, with
@@ -145,7 +145,16 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     stored = np.dtype(f"i{dtype.itemsize}") if as_signed else dtype
     attributes = {"scale_factor": scale, "add_offset": offset, "_FillValue": dtype.type(fill).astype(stored)}
     attributes |= {"_Unsigned": "true"} if stored != dtype else {}
-    return Packing(dtype, stored, scale, offset, codes, fill, attributes, hi - lo if is_tiny else float(scale) / 2)
+    return Packing(
+        dtype=dtype,
+        stored=stored,
+        scale=scale,
+        offset=offset,
+        codes=codes,
+        fill=fill,
+        attributes=attributes,
+        half_step=hi - lo if is_tiny else float(scale) / 2,
+    )
 
 
 def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, float]:
@@ -162,7 +171,7 @@ def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, flo
     return scale, -zero * scale
 
 
-def of_another(name: Any, variable: Variable) -> Packing | None:
+def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
     """Return the packing of another variable by its attributes or its encoding; None if it is not packed."""
     noted = variable.encoding | variable.attrs
     is_raw = any(key in variable.attrs for key in OF_SCALE)
@@ -192,7 +201,17 @@ def of_another(name: Any, variable: Variable) -> Packing | None:
     info = np.iinfo(dtype)
     attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
     codes = int(info.min), int(info.max)
-    packing = Packing(dtype, stored, scale, offset, codes, fill, attributes, abs(float(scale)) / 2, name)
+    packing = Packing(
+        dtype=dtype,
+        stored=stored,
+        scale=scale,
+        offset=offset,
+        codes=codes,
+        fill=fill,
+        attributes=attributes,
+        half_step=abs(float(scale)) / 2,
+        name=name,
+    )
 
     ends: tuple[list[float], list[float]] = ([info.min], [info.max])
     for key, end, limit in limits("like", name, noted):  # floats are values, integers are codes

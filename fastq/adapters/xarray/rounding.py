@@ -94,12 +94,12 @@ def bitround(
     as_choice(convention, "convention", tuple(TIES))
     floats = datasets.floats(ds)
     not_rounded = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
-    for name, each in floats.items():
-        if cf.codes_dtype("ds", name, each.encoding.get("dtype")) is not None:
+    for name, variable in floats.items():
+        if cf.codes_dtype("ds", name, variable.encoding.get("dtype")) is not None:
             not_rounded.setdefault(name, "by its encoding it is packed")
     unclear = {name: reason for name in floats if name not in not_rounded and (reason := cf.not_numbers(floats[name]))}
     not_rounded |= unclear
-    data = {name: each for name, each in floats.items() if name not in not_rounded}
+    data = {name: variable for name, variable in floats.items() if name not in not_rounded}
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
     chosen = _choices(ways, data, not_rounded)
     alone = {} if is_a(information, Mapping) else _without_neighbours(data, chosen, dim)
@@ -125,11 +125,19 @@ def _without_neighbours(
 ) -> dict[Any, str]:
     """Return the variables of which `information` can't compare neighbours, with the reason."""
     dims = {name: data[name].dims for name, (option, _) in chosen.items() if option == "information"}
-    if dim is not None and dims and not any(dim in each for each in dims.values()):
+    if dim is not None and dims and not any(dim in dims_of_variable for dims_of_variable in dims.values()):
         return {}  # an error of the argument
-    reasons = {name: "it is a scalar, without neighbours to compare" for name, each in dims.items() if not each}
+    reasons = {
+        name: "it is a scalar, without neighbours to compare"
+        for name, dims_of_variable in dims.items()
+        if not dims_of_variable
+    }
     if dim is not None:
-        reasons |= {name: f"it has no dimension {dim}" for name, each in dims.items() if each and dim not in each}
+        reasons |= {
+            name: f"it has no dimension {dim}"
+            for name, dims_of_variable in dims.items()
+            if dims_of_variable and dim not in dims_of_variable
+        }
     return reasons
 
 
@@ -137,7 +145,9 @@ def _implementation(convention: str) -> str:
     return f"fastq version {version('fastq-kernels')}, ties as in {convention}"
 
 
-def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any, str]) -> dict[Any, tuple[str, Any]]:
+def _choices(
+    ways: dict[str, Any], data: dict[Any, Variable], unchanged: Mapping[Any, str]
+) -> dict[Any, tuple[str, Any]]:
     numbers_by_option = {option: number for option, number in ways.items() if number is not None}
     of_all = [(option, number) for option, number in numbers_by_option.items() if not is_a(number, Mapping)]
     if len(of_all) > 1:
@@ -148,7 +158,7 @@ def _choices(ways: dict[str, Any], data: dict[Any, Variable], kept: Mapping[Any,
     named: dict[Any, tuple[str, Any]] = {}
     for option, numbers in numbers_by_option.items():
         by_name = numbers if is_a(numbers, Mapping) else None
-        for name, number in datasets.check_names(option, "numbers", by_name, data, kept).items():
+        for name, number in datasets.check_names(option, "numbers", by_name, data, unchanged).items():
             if name in named:
                 raise TypeError(f"{option} names {name!r}, as {named[name][0]} does")
             named[name] = option, number
@@ -178,8 +188,8 @@ def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any,
 
 
 def _axis_of(name: Any, variable: Variable, dim: str) -> int:
-    for axis, each in enumerate(variable.dims):
-        if equal(dim, each):
+    for axis, known in enumerate(variable.dims):
+        if equal(dim, known):
             return axis
     dims = ", ".join(map(str, variable.dims))
     raise ValueError(f"dim must be a dimension of {name!r}, one of {dims}, not {shown(dim)}")
@@ -191,7 +201,7 @@ def _largest(values: Any) -> float:
         return largest(values)
     import dask
 
-    of_blocks = [dask.delayed(datasets.of_chunk)(largest, block) for block in values.to_delayed().ravel()]
+    of_blocks = [dask.delayed(datasets.apply_to_chunk)(largest, block) for block in values.to_delayed().ravel()]
     return float(max(dask.compute(of_blocks)[0]))
 
 

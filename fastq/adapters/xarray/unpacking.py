@@ -60,18 +60,18 @@ def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Da
 
     xarray itself decodes a few codes to tell the rule, so that its rules are not repeated here.
     """
-    packed = {name: each for name, each in ds.variables.items() if _is_packed(each)}
+    packed = {name: variable for name, variable in ds.variables.items() if _is_packed(variable)}
     decoded = _decode(packed)
     # each made again when it is asked for
     variables = {}
     indexes = ds.indexes
     coords = ds.coords
-    for name, each in packed.items():
+    for name, variable in packed.items():
         variables[name] = decoded[name]
-        if name not in indexes and (unpacking := _unpacking(name, each, decoded[name], dtype)):
-            variables[name] = decoded[name].copy(deep=False, data=_values(each, unpacking))
-    coordinates = {name: each for name, each in variables.items() if name in coords}
-    data = {name: each for name, each in variables.items() if name not in coordinates}
+        if name not in indexes and (unpacking := _unpacking(name, variable, decoded[name], dtype)):
+            variables[name] = decoded[name].copy(deep=False, data=_values(variable, unpacking))
+    coordinates = {name: variable for name, variable in variables.items() if name in coords}
+    data = {name: variable for name, variable in variables.items() if name not in coordinates}
     result = ds.assign(data)
     return result.assign_coords(coordinates) if coordinates else result
 
@@ -81,7 +81,7 @@ def _decode(variables: Mapping[Any, xarray.Variable]) -> Any:
 
     It takes attributes away from the variables that it is given.
     """
-    copies = {name: each.copy(deep=False) for name, each in variables.items()}
+    copies = {name: variable.copy(deep=False) for name, variable in variables.items()}
     return conventions.decode_cf_variables(copies, {}, **_AS_THEY_ARE)[0]
 
 
@@ -116,7 +116,7 @@ def _unpacking(
     found = tuple(dict.fromkeys(candidates[are_gaps].view(dtype_of_codes).tolist()))
     computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
     scale, offset = (np.array([unit], computed) for unit in units)
-    return Unpacking(dtype_of_codes, dtype or decoded.dtype, scale, offset, found)
+    return Unpacking(meant=dtype_of_codes, dtype=dtype or decoded.dtype, scale=scale, offset=offset, gaps=found)
 
 
 def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:

@@ -101,9 +101,9 @@ def cast_value(
     """
     x = as_array(x, "x")
     target = as_dtype(dtype, "dtype", _NUMBERS)
-    for name, each in (("x", x.dtype), ("dtype", target)):
-        if each.kind not in "iuf" or each.itemsize > 8:
-            raise TypeError(f"{name} must be of {_NUMBERS}, not {each}")
+    for name, dtype_of_argument in (("x", x.dtype), ("dtype", target)):
+        if dtype_of_argument.kind not in "iuf" or dtype_of_argument.itemsize > 8:
+            raise TypeError(f"{name} must be of {_NUMBERS}, not {dtype_of_argument}")
     as_choice(rounding, "rounding", ROUNDINGS)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp", "wrap"))

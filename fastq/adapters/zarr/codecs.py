@@ -118,12 +118,14 @@ class CastValue(_Codec):
         as_choice(self.rounding, "rounding", ROUNDINGS)
         if self.out_of_range not in (None, "clamp", "wrap"):
             raise ValueError(f"out_of_range must be None, 'clamp' or 'wrap', not {self.out_of_range!r}")
-        pairs = {direction: tuple(map(tuple, _pairs(each))) for direction, each in (self.scalar_map or {}).items()}
+        pairs = {
+            direction: tuple(map(tuple, _pairs(mapping))) for direction, mapping in (self.scalar_map or {}).items()
+        }
         object.__setattr__(self, "scalar_map", pairs)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the metadata without defaults."""
-        scalars = {direction: list(each) for direction, each in self.scalar_map.items()}
+        scalars = {direction: list(mapping) for direction, mapping in self.scalar_map.items()}
         units = {"rounding": (self.rounding, "nearest-even"), "out_of_range": (self.out_of_range, None)}
         configuration = {"data_type": self.data_type.to_json(zarr_format=3)} | _options_besides_defaults(units)
         return {
@@ -182,7 +184,7 @@ class CastValue(_Codec):
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Return the bytes of a chunk that is stored."""
-        wide, narrow = (each.to_native_dtype().itemsize for each in (chunk_spec.dtype, self.data_type))
+        wide, narrow = (data_type.to_native_dtype().itemsize for data_type in (chunk_spec.dtype, self.data_type))
         return int(input_byte_length // wide * narrow)
 
 

@@ -24,7 +24,6 @@ from fastq.engine.code.shipped import found_functions
 from fastq.engine.code.sources import SOURCES, file_of
 from fastq.engine.jit.library import compile_library
 from fastq.engine.jit.options import TARGET, compiling
-from fastq.system.signals import Held
 
 
 def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> CachedFile | None:

@@ -110,7 +110,9 @@ def batch_size(spec, operands):
 def with_memory(operands, room):
     """Return operands whose results of a reduction, or else parameters, are in other memory."""
     names = results_of(operands) if reduction_of(operands) else ("scale", "zero_point")
-    pointers = [v.cast_pointer(each, getattr(operands, name).dtype) for name, each in zip(names, room, strict=False)]
+    pointers = [
+        v.cast_pointer(memory, getattr(operands, name).dtype) for name, memory in zip(names, room, strict=False)
+    ]
     return operands._replace(**dict(zip(names, pointers, strict=True)))
 
 

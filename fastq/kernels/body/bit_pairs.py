@@ -75,7 +75,11 @@ def _add_pairs(first, second, i, vec, sums, omitted):
     sums_and_carries = tuple(_add_and_carry(sums[k], vectors) for k, vectors in enumerate(of_streams))
     for _, _, nan in pairs:
         omitted = omitted + nan
-    return tuple(each for each, _ in sums_and_carries), tuple(carry for _, carry in sums_and_carries), omitted
+    return (
+        tuple(sums_of_stream for sums_of_stream, _ in sums_and_carries),
+        tuple(carry for _, carry in sums_and_carries),
+        omitted,
+    )
 
 
 @traced
@@ -108,8 +112,8 @@ def _finish(counts, stream, sums, words, room, vec, width):
     room = v.advance(room, stream * width * v.count(vec))
     n = v.count(vec)
     weight = 1
-    for each in sums:
-        v.store(words, 0, each)
+    for lanes in sums:
+        v.store(words, 0, lanes)
         _count_bits(counts, words, n, width, weight)
         weight *= 2
     for position in range(width):

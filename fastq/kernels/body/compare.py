@@ -27,7 +27,7 @@ _SUM = v.Vec(types.float64, _LANES)
 
 @traced
 def _parameters_at(spec, operands, args, parameters, k, kind):
-    """Return scale and zero point for lanes k onwards, from a pair for all lanes or the index of that of lane 0."""
+    """Return scale and zero point of the lanes from k on: one pair for all, or one for each lane."""
     if isinstance(parameters, tuple):
         return parameters
     return load_parameters(spec, operands, args, parameters + k, kind)
@@ -39,7 +39,7 @@ def _float_code(pointer):
 
 
 def _next_tie(row):
-    """Return what is half way from the largest number of a format to the one that would be next."""
+    """Return the tie between the largest number of a format and the number that would come next."""
     return row.max + 2.0 ** (row.emax - row.mantissa - 1)
 
 
@@ -125,7 +125,7 @@ def _store_total(sums, total):
 
 @traced
 def _by_halves(total, x, error, ratio):
-    """Add errors, of one half of the lanes after the other where they are more than a sum has."""
+    """Add errors; if there are more lanes than a sum has, one half after the other."""
     if v.lane_count(x) == v.lane_count(total.error2):
         return _add_errors(total, x, error, ratio)
     above, below = ratio

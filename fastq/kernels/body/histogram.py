@@ -161,7 +161,7 @@ def _count_narrow(operands, i, end, first, width, partials, exponent):
 
 @traced
 def _count_in(compute, operands, i, end, first, width, partials, exponent):
-    """Raise counts, `first` being that of 0.0; neighbouring elements have partial histograms of their own, if any."""
+    """Raise counts; 0.0 has the one at `first`. If there are several histograms, neighbours go to different ones."""
     src = operands.src
     reciprocal = v.convert(_power_of_two(exponent), compute)
     indices = v.scratch(INDICES, types.int32)

@@ -74,7 +74,7 @@ def _least(spec, operands, args, tried, i, end):
 
 @traced
 def _errors_below(spec, operands, args, group, i, end, least):
-    """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
+    """Sum the errors of the elements i..end, as long as a candidate may still have less error than the best one."""
     errors = _no_errors(spec, operands)
     known = group.bound
     while i < end and v.any_lane(known < least):
@@ -212,7 +212,7 @@ def _group(spec, args, scale, zero_point, unit, bound):
 
 @traced
 def _prepare_for_search(spec, s):
-    """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
+    """Return prepared scales; if scales are in units of one for the array, the factor becomes that of the format."""
     return s._replace(factor=formulas.nvfp4_factor(s.scale, s.tensor)) if spec.scale_kind == "tensor" else s
 
 
@@ -413,7 +413,7 @@ def _units_of(spec, x, group):
 
 @traced
 def _values_to_search(spec, x):
-    """Return the magnitudes of values where their errors are those of the numbers: of float codes."""
+    """Return the magnitudes of values if magnitudes have the same errors: of float codes."""
     return x if spec.code is None or formulas.is_by_table(spec) else v.absolute(x)
 
 

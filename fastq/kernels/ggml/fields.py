@@ -235,8 +235,8 @@ def _words(builder, field: Field, src, places: list[int]):
     return words if places == list(range(count)) else v.emit_shuffle(builder, words, places)
 
 
-def with_all_codes(each: Any, prepared: Any = None) -> Any:
-    """Make what calls ``each(spec, n, codes, context)`` with sixteen codes at a time of a block, from number n on.
+def with_all_codes(visit: Any, prepared: Any = None) -> Any:
+    """Make the loop that calls ``visit(spec, n, codes, context)`` with the codes n to n + 15 of a block.
 
     ``prepared(builder, form, src)`` returns what emits other bytes than codes from number n on.
     """
@@ -250,7 +250,7 @@ def with_all_codes(each: Any, prepared: Any = None) -> Any:
         for n in range(0, form.size, 2 * LANES):
             both = [emit_bytes(first=k) for k in (n, n + LANES)]
             for k, codes in zip((n, n + LANES), both, strict=True):
-                target.call(each, kinds, (spec, _I64(k), codes, context))
+                target.call(visit, kinds, (spec, _I64(k), codes, context))
 
     return call_each
 

@@ -38,9 +38,9 @@ def _signs(builder, form: GridFormat, src):
     count = form.count("signs")
     signs = emit_numbers(builder, form, "signs", src, 0, count)
     if form.width("signs") == 1:
-        each = form.size // 8 // count
+        repeats = form.size // 8 // count
         signs = builder.sub(ir.Constant(signs.type, [0] * count), signs)
-        return v.emit_shuffle(builder, signs, [k // each for k in range(count * each)])
+        return v.emit_shuffle(builder, signs, [k // repeats for k in range(count * repeats)])
     if form.width("signs") == 7:
         ones = call_llvm(builder, f"llvm.ctpop.v{count}i8", signs.type, [signs])
         return builder.or_(signs, builder.shl(ones, ir.Constant(signs.type, [7] * count)))

@@ -84,7 +84,7 @@ def of_subs(count):
 
 @traced
 def _store_ranged_codes(spec, group, numbers, fit, start, stop):
-    """Write the codes of a sub-block by the parameters as they are stored, by those of its fit where the scale is 0."""
+    """Write the codes of a sub-block by the stored parameters; if the stored scale is 0, by those of its fit."""
     no_step = fit.scale == v.full(0.0, F32)
     some = v.any_lane(no_step)
     for i in range(start, stop, LANES):

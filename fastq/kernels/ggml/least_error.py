@@ -1,6 +1,6 @@
 """Parameters of sub-blocks of GGUF of less error than those of ggml: lane k of every Vec is of block k.
 
-What is measured is what is stored: a scale and a smallest value are rounded before codes are taken with them.
+Errors are measured for stored parameters: a scale and a smallest value are rounded before codes are taken with them.
 """
 
 from __future__ import annotations

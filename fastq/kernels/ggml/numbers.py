@@ -133,7 +133,7 @@ def _codebook(spec, group, numbers):
 
 @traced
 def codebook_inverses(spec, scales, numbers):
-    """Return the scale to be stored, and write the codes of those of sub-blocks, and their inverses in their place."""
+    """Return the scale to be stored; write the codes of scales of sub-blocks, and replace these by inverses."""
     if spec.size > 32:
         return _inverses_of_eight(spec, scales, numbers)
     scale = v.load(scales, 0, F32)

@@ -125,7 +125,8 @@ def _level(multiple, most):
 def _magnitudes(spec, x, part, signs):
     """Write magnitudes, products with weights, roots of weights and signs; return the largest magnitude.
 
-    Where signs are seven, of an odd number of minus signs that of the least weighted square is turned.
+    Formats that store seven signs have an even number of minus signs: if it is odd, the sign with the smallest weighted
+    square is flipped.
     """
     zero = v.full(0.0, F32)
     one = v.full(1, I32)
@@ -248,7 +249,7 @@ def _point_sums(spec, part, points):
 
 @traced
 def _take_points(spec, part, inverse, step):
-    """Write the points that values are nearest to, of neighbours of where they are in units of a scale."""
+    """Write the nearest points to values: of the neighbours of their positions in units of a scale."""
     width = spec.width
     most = spec.levels
     table = neighbours_of(spec)

@@ -106,7 +106,7 @@ class RangeFit(NamedTuple):
 
 @traced
 def select_each(mask, new, old):
-    """Return the lanes of some values where a mask is true, of others elsewhere."""
+    """Return the lanes of new values where a mask is true, those of old values elsewhere."""
     return tuple([v.select(mask, a, b) for a, b in zip(new, old, strict=True)])
 
 

@@ -28,8 +28,9 @@ _STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # bytes of as many blocks of f
 def blocks(spec, operands, args, units):
     """Visit blocks start..stop, all of the size that the spec names; parameters are taken from their ranges.
 
-    As many blocks as a register has lanes have their parameters computed side by side, and those of the next ones
-    before the values of these: a CPU does one while it waits for the divisions of the other.
+    The parameters of as many blocks as a register has lanes are computed side by side. Those of the next blocks are
+    computed before the values of these blocks are converted: a CPU does one while it waits for the divisions of the
+    other.
     """
     operands = rebase(operands, args, units)
     src = operands.src
@@ -159,7 +160,7 @@ def _convert_blocks(spec, operands, p, memory):
 
 @traced
 def min_max_of_lanes(spec, x):
-    """Return the ends of a range that has the parameters of that of the lanes."""
+    """Return the ends of a range that gives the same parameters as the range of the lanes."""
     if _needs_magnitude_only(spec):
         most = v.reduce_max(v.absolute(x))
         return -most, most

@@ -21,7 +21,7 @@ from fastq.kernels.traversal.streaming import stream_by_lines, streams_row
 def columns(spec, operands, args, units):
     """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on.
 
-    Rows of a few elements that have the same parameters are taken as one, of as many as `args.merged` says.
+    Short rows with the same parameters are visited as one: `args.merged` rows at a time.
     """
     # on the stack of this function, which outlives a callee that LLVM does not inline: with NUMBA_DEBUGINFO=1 none is
     memory = v.scratch(MEMORY, types.uint8)

@@ -17,9 +17,9 @@ MEMORY = PAGE + 2 * ROOM
 
 @traced
 def side_by_side(spec, operands, args, p, rows, room):
-    """Operands with the parameters of the columns, from p on, side by side in a buffer for rows taken as one.
+    """Return operands whose parameters, those from p on, are repeated in a buffer for each of the merged rows.
 
-    Results begin with those of no elements, see `merge_rows`.
+    Results begin with the identities of the reduction, see `merge_rows`.
     """
     place = _results_side_by_side if body.reduction_of(operands) else _parameters_side_by_side
     return place(operands, args, p, rows, room)

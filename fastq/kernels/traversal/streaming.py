@@ -65,8 +65,8 @@ def stream_by_lines(piece: Callable[..., Any]):
     """Make the loop that writes past the cache what ``piece(context, i, vec)`` gives for the lanes from i on.
 
     A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report, or a status.
-    `vec` must not have more lanes than a line has elements: what is stored before the first line may reach into it, not
-    beyond.
+    `vec` must not have more lanes than a line has elements: the elements stored before the first line may reach into
+    it, not beyond.
     """
 
     @traced
@@ -132,7 +132,7 @@ def write_pointer(stage):
 
 @traced
 def flush(stage, added):
-    """Write whole granules, after `added` bytes, at least one, were written to `write_pointer`; return what is left."""
+    """Write whole granules after `added` bytes, at least one, came to `write_pointer`; return the buffer."""
     memory = stage.memory
     target = stage.target
     first = stage.first
@@ -162,6 +162,6 @@ def advance(stage, added):
 
 @traced
 def store_tail(stage):
-    """Write what is left."""
+    """Write the rest of the buffer."""
     for k in range(stage.first, stage.filled):
         stage.target[k] = stage.memory[k]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastq.adapters.xarray.labelled import matched
+from fastq.adapters.xarray.labelled import match_labels
 from fastq.formats.conventions import as_convention
 from fastq.formats.granularity import within_array
 from fastq.ops.calibrate import Calibrator
@@ -91,7 +91,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     'int4: clips nothing'
     """
     check_axis(ax)
-    x, q = matched(x, q)
+    x, q = match_labels(x, q)
     x = as_input(x)
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
@@ -191,7 +191,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     '100 channels of axis 1, 1 outlier'
     """
     check_axis(ax)
-    x, q = matched(x, q)
+    x, q = match_labels(x, q)
     x = as_input(x)
     if q is not None and not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")

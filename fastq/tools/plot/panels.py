@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.adapters.xarray.labelled import matched
+from fastq.adapters.xarray.labelled import match_labels
 from fastq.formats.conventions import as_convention
 from fastq.ops.compare import compare
 from fastq.requests.quantization import as_input
@@ -88,7 +88,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     ['original', 'codes', 'decoded', 'error']
     """
     require_matplotlib()
-    x, q = matched(x, q)
+    x, q = match_labels(x, q)
     x = as_input(x)
     if is_a(q, QuantizedArray):
         q = QuantizedArray(as_array(q.codes, "q.codes"), q.qparams, q.shape)  # without names of dimensions

@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike
 
 from fastq import reference
-from fastq.adapters.xarray.labelled import matched
+from fastq.adapters.xarray.labelled import match_labels
 from fastq.formats.qtypes import as_qtype
 from fastq.ops import compare as errors
 from fastq.ops.minmax import minmax
@@ -240,7 +240,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     pairs: dict[str, tuple[Array, Any]] = {}
     for name, q in schemes.items():
         with _naming(name):
-            original, approximation = matched(x, q)
+            original, approximation = match_labels(x, q)
         given = approximation if is_a(approximation, QuantizedArray) else as_array(approximation, "schemes")
         pairs[name] = (values if original is x else as_input(original)), given
     x = values

@@ -121,7 +121,7 @@ def with_noise(call: Call, chunks: Chunks) -> tuple[Call, list[Any]]:
 def refuse_masked_meta(x: da.Array, name: str) -> None:
     """Raise TypeError for an array of dask that is known to have masked chunks."""
     if has_mask(x._meta):
-        raise TypeError(_masked(name))
+        raise TypeError(_mask_message(name))
 
 
 def as_array_without_mask(chunk: Any, name: str) -> Any:
@@ -129,11 +129,11 @@ def as_array_without_mask(chunk: Any, name: str) -> Any:
     if chunk is None or type(chunk) is np.ndarray:
         return chunk
     if has_mask(chunk):
-        raise TypeError(_masked(name))
+        raise TypeError(_mask_message(name))
     return as_array(chunk, name)
 
 
-def _masked(name: str) -> str:
+def _mask_message(name: str) -> str:
     return f"{name} has masked chunks, whose masks would be lost; pass dask.array.ma.filled({name}, value)"
 
 
@@ -141,7 +141,7 @@ def _masked(name: str) -> str:
 
 
 def dtype_in(x: Any, name: str) -> Any:
-    """Return the dtype of an array of dask, or in which a caller gives numbers; None for those of Python."""
+    """Return the dtype of an array of dask or of other numbers; None for numbers of Python."""
     return as_array(x._meta, name).dtype if is_a(x, da.Array) else dtype_of(x, name)
 
 

@@ -100,9 +100,12 @@ def _fits(stored: TensorSpec, expected: TensorSpec, form_of_zero_points: StoredF
     Axes of one element don't matter, and the matrices of experts are one below the other. Zero points, whose form is
     given, may also be plain integers.
     """
-    if form_of_zero_points and stored.dtype in ZERO_POINT_DTYPES:
-        if stored.size == math.prod(form_of_zero_points.stored_parameter_shape):
-            return True
+    if (
+        form_of_zero_points
+        and stored.dtype in ZERO_POINT_DTYPES
+        and stored.size == math.prod(form_of_zero_points.stored_parameter_shape)
+    ):
+        return True
     same_shape = [n for n in stored.shape if n != 1] == [n for n in expected.shape if n != 1]
     is_stacked = len(stored.shape) > 2 and stored.size == expected.size
     same_dtype = stored.dtype == expected.dtype or (stored.dtype, expected.dtype) in CASTS

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fastq.tools.cli.errors import called
+from fastq.tools.cli.errors import name_of_path
 from fastq.tools.files.texts import alternatives
 from fastq.tools.tensors.netcdf_zarr import NETCDF, is_store
 from fastq.tools.tensors.reading import SUFFIXES
@@ -24,7 +24,7 @@ OF_TORCH = "torch.load reads it, and safetensors.torch.save_file writes a .safet
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-class Source(click.Path):
+class InputPath(click.Path):
     """An existing file or folder; for one that the command does not read, the error names the command that does."""
 
     def __init__(self, *accepted: str, ways: Mapping[str, str] | None = None) -> None:
@@ -51,8 +51,8 @@ class Source(click.Path):
             reasons = [f"does not end in {alternatives(suffixes)}"] if suffixes else []
             reasons += ["is not a folder"] if FOLDER in self.accepted else []
             hint = f"; {OF_TORCH}" if path.suffix in TORCH_SUFFIXES else ""
-            self.fail(f"{called(path)!r} {' and '.join(reasons)}{hint}", param, ctx)
+            self.fail(f"{name_of_path(path)!r} {' and '.join(reasons)}{hint}", param, ctx)
         return path
 
 
-READABLE = Source(FOLDER, ZARR_STORE, *SUFFIXES, *NETCDF)
+READABLE = InputPath(FOLDER, ZARR_STORE, *SUFFIXES, *NETCDF)

@@ -16,12 +16,12 @@ from typing import Any
 import click
 
 from fastq.tools.cli import options
-from fastq.tools.cli.errors import failures, refused
-from fastq.tools.cli.input_paths import FOLDER, ZARR_STORE, Source
+from fastq.tools.cli.errors import one_line_errors, usage_errors
+from fastq.tools.cli.input_paths import FOLDER, ZARR_STORE, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import is_given
 from fastq.tools.cli.output_paths import check_out, sizes_text
-from fastq.tools.cli.progress import tasks_shown
+from fastq.tools.cli.progress import dask_progress
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.files.patterns import check_patterns, fits
 from fastq.tools.files.texts import count_text
@@ -38,7 +38,7 @@ from fastq.tools.tensors.netcdf_zarr import (
 )
 from fastq.tools.tensors.netcdf_zarr_copies import Result, write
 
-SRC = Source(*NETCDF, FOLDER, ZARR_STORE)
+SRC = InputPath(*NETCDF, FOLDER, ZARR_STORE)
 # characters are read as strings, since writing them would add an axis
 AS_STORED = dict.fromkeys(("mask_and_scale", "decode_times", "decode_timedelta", "decode_coords"), False)
 OF_WRITING = "force", "level", "exclude", "drop"  # options that are not those of a function
@@ -52,7 +52,7 @@ def numbers_callback(kind: Callable[[str], Any], named: bool = False) -> Callabl
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
         pairs = [text.rpartition("=") for text in texts]
         wanted = "NAME=NUMBER" if named else "NUMBER, nor NAME=NUMBER for each variable"
-        with refused(lambda error: f"{' '.join(texts)!r} is not {wanted}"):
+        with usage_errors(lambda error: f"{' '.join(texts)!r} is not {wanted}"):
             numbers = {name: kind(number) for name, _, number in pairs}
         if "" in numbers and named:
             raise click.BadParameter(f"{texts[0]!r} is not {wanted}")
@@ -94,16 +94,16 @@ def convert_store(
     _check_out(source, out, force)
     if is_given("level") and out.suffix == ZARR:
         raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
-    with failures(source, out), _opened(source) as ds:
+    with one_line_errors(source, out), _open_store(source) as ds:
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
-        with tasks_shown(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
-            excluded, dropped = _left(source, ds, exclude, drop)
-            made = _converted(source, ds, functools.partial(convert, exclude=excluded))
+        with dask_progress(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
+            excluded, dropped = _excluded_and_dropped(source, ds, exclude, drop)
+            made = _call_converter(source, ds, functools.partial(convert, exclude=excluded))
             names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
             new = [name for name in made.variables if name not in ds.variables]
             result = Result(before=ds, after=made, changed=[*names, *new], dropped=dropped)
             write(source, Path(folder) / out.name, result, level, note)
-            _put(Path(folder) / out.name, out, Path(folder) / "replaced")
+            _move_into_place(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
     for name, entry in zip(names, entries, strict=True):
         entry.update({column: shortest_number(made[name].attrs.get(attribute)) for column, attribute in told.items()})
@@ -114,12 +114,14 @@ def convert_store(
     click.echo(f"{count_text(len(names), 'variable')}: {sizes_text(source, out)}")
 
 
-def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _excluded_and_dropped(
+    source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
     """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
     names = [str(name) for name in ds.variables]
     lost = unreadable_variables(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
-        with refused(argument=option):
+        with usage_errors(argument=option):
             check_patterns(option, patterns, [*names, *lost], "variable")
     dropped = [name for name in (*names, *lost) if any(fits(name, pattern) for pattern in drop)]
     if others := [name for name in lost if name not in dropped]:
@@ -130,7 +132,7 @@ def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]
     return [name for name in excluded if name in ds.variables], [name for name in dropped if name in ds.variables]
 
 
-def _put(made: Path, out: Path, replaced: Path) -> None:
+def _move_into_place(made: Path, out: Path, replaced: Path) -> None:
     """Move what was made to its place; a store that was there comes back after an interrupt or an error."""
     try:
         if out.is_dir():
@@ -142,7 +144,7 @@ def _put(made: Path, out: Path, replaced: Path) -> None:
         raise
 
 
-def _converted(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
+def _call_converter(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
     """Return what a function with the options of a command makes; name the option or the file that it refuses."""
     try:
         with warnings.catch_warnings(record=True) as seen:
@@ -198,7 +200,7 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _opened(source: Path) -> Iterator[Any]:
+def _open_store(source: Path) -> Iterator[Any]:
     """Open a file or a store without decoding, in chunks if dask is installed."""
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
     groups = groups_of(source, **AS_STORED)

@@ -87,7 +87,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
 # Rows
 
 
-def arranged(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
+def arrange_rows(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
     """Return entries in the order of a table; entries without an error become one entry per reason, unless `every`.
 
     They come last. `worst_first` sorts the others by their signal to noise ratio.
@@ -100,7 +100,7 @@ def arranged(entries: Iterable[Entry], *, every: bool = False, worst_first: bool
         alike.append(entry)
     if worst_first:
         shown.sort(key=_ratio)
-    return [*shown, *(_as_one(alike) for alike in copies.values())]
+    return [*shown, *(_joined_row(alike) for alike in copies.values())]
 
 
 def _ratio(entry: Entry) -> float:
@@ -109,7 +109,7 @@ def _ratio(entry: Entry) -> float:
     return math.inf if ratio is None else -math.inf if math.isnan(ratio) else float(ratio)
 
 
-def _as_one(entries: Sequence[Entry]) -> Entry:
+def _joined_row(entries: Sequence[Entry]) -> Entry:
     """Return one entry for several: the fields that are equal, and sums of bytes."""
     first = entries[0]
     if len(entries) == 1:
@@ -137,11 +137,11 @@ def print_table(
     console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
     table = Table(box=SIMPLE_HEAD)
     told = ""
-    widths = _fitted(cells, width)
+    widths = _column_widths(cells, width)
     for column, fitted in widths.items():
         side = "left" if column in TEXT else "right"
         table.add_column(title_of(column), justify=side, width=fitted, overflow="crop")  # type: ignore[arg-type]
-    rows = [[shortened(cells[column][k], fitted) for column, fitted in widths.items()] for k in range(len(shown))]
+    rows = [[shorten(cells[column][k], fitted) for column, fitted in widths.items()] for k in range(len(shown))]
     for k, row in enumerate(rows, 1):
         table.add_row(*row, end_section=k == len(entries))
     console.print(table)
@@ -153,7 +153,7 @@ def print_table(
         print_wrapped(f"{told}: this terminal has {width} columns; | less -S shows all", width, "  ")
 
 
-def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
+def _column_widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
     """Return the columns of a table and their widths; if all fit, these are the widths of the texts."""
     natural = {column: max(map(cell_len, (title_of(column), *texts))) for column, texts in cells.items()}
     if _table_width(natural) <= width:
@@ -165,16 +165,18 @@ def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
     empty = [column for column in cells if column not in TEXT and set(cells[column]) <= {"", "-"}]
     order = iter([*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)])
     while (
-        _table_width(least := {column: min(fitted, _least(column, cells[column])) for column, fitted in wide.items()})
+        _table_width(
+            least := {column: min(fitted, _least_width(column, cells[column])) for column, fitted in wide.items()}
+        )
         > width
     ):
         if (left := next(order, None)) is None:
             break
         del wide[left]
-    return _shrunk(wide, least, width)
+    return _shrink(wide, least, width)
 
 
-def _least(column: str, texts: Sequence[str]) -> int:
+def _least_width(column: str, texts: Sequence[str]) -> int:
     """Return the width that a column keeps while there are columns to omit: schemes are whole."""
     if column in ("name", "key"):
         return LEAST_NAME
@@ -182,7 +184,7 @@ def _least(column: str, texts: Sequence[str]) -> int:
     return max(LEAST_TEXT, whole) if column in TEXT else UNLIMITED
 
 
-def _shrunk(kept: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
+def _shrink(kept: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
     """Return widths of columns that fit; the widest texts are shortened first, if necessary below the least width."""
     fitted = dict(kept)
     for limits in (least, dict.fromkeys(kept, 4)):
@@ -198,7 +200,7 @@ def _table_width(widths: dict[str, int]) -> int:
     return sum(widths.values()) + 3 * len(widths) - 1 + 2
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return a text that fits: a name with dots loses parts in its middle, a scheme what follows its block size."""
     if cell_len(text) <= width:
         return text

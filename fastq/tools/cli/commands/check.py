@@ -8,7 +8,7 @@ import time
 import click
 
 from fastq.tools.cli import selfcheck
-from fastq.tools.cli.progress import counted
+from fastq.tools.cli.progress import with_progress
 
 
 @click.command(short_help="Compare random cases with the reference.")
@@ -27,7 +27,7 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
     """
     start = time.perf_counter()
     wrong = 0
-    for index in counted(range(first, first + cases), "cases"):
+    for index in with_progress(range(first, first + cases), "cases"):
         case = selfcheck.random_case(seed, index)
         if verbose:
             click.echo(f"{index}: {case}")

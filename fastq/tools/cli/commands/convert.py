@@ -22,8 +22,8 @@ from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.readers import loading_lines
 from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.checkpoints.weight_files import INDEX
-from fastq.tools.cli.errors import failures, in_one_line, refused
-from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.errors import one_line_error, one_line_errors, usage_errors
+from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import (
     as_patterns,
@@ -35,11 +35,11 @@ from fastq.tools.cli.options import (
     pairs_of,
     patterns,
     range_option,
-    suggested,
+    read_suggestion,
 )
 from fastq.tools.cli.output_paths import WRITABLE, check_replaceable
 from fastq.tools.cli.progress import progress_bar
-from fastq.tools.cli.report import Shown, show, table_options
+from fastq.tools.cli.report import TableOptions, show_table, table_options
 from fastq.tools.files.patterns import WEIGHT
 from fastq.tools.files.texts import count_text
 from fastq.tools.gguf_files import imatrix
@@ -48,7 +48,7 @@ from fastq.tools.layouts.schemes import PRESETS, LayerScheme, as_scheme
 AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
-SRC = Source(
+SRC = InputPath(
     FOLDER,
     ways={
         ".safetensors": "name the folder that has it and config.json",
@@ -59,7 +59,7 @@ SRC = Source(
 
 
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
-    with refused():
+    with usage_errors():
         return None if name is None else as_scheme(name)
 
 
@@ -138,19 +138,19 @@ def convert_command(
     --dequantize restores floats, also from models of llm-compressor, AWQ, GPTQ and from float8 models. A PATTERN is the
     name of a module, a shell pattern, or re: and a regular expression for the start of names.
     """
-    shown = Shown.taken(given)
+    shown = TableOptions.taken_from(given)
     dequantize = given["dequantize"]
     if suggestion is not None:
         if scheme is not None or given["schemes"] or dequantize:
             others = "--scheme, --scheme-for or --dequantize"
             raise click.UsageError(f"--like has the schemes; it cannot be combined with {others}")
-        scheme, given["schemes"] = _suggested(suggestion)
+        scheme, given["schemes"] = _schemes_in(suggestion)
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     _check_way(scheme, dequantize, dtype)
     rules = _rules(scheme, **given) if scheme else None
     method = method_with(given["imatrix"], given["method"])
-    with failures(source, out):
+    with one_line_errors(source, out):
         if shown.report is not None:
             _check_report(shown.report, source, out)
         opened = ModelFolder.open(source)
@@ -162,11 +162,11 @@ def convert_command(
         else:
             conversion = _quantization(opened, rules, method, given["convention"], given["imatrix"])
         bar = progress_bar(conversion.source.tensors.values())
-        unfit = refused(str, UnfitOut, "OUT")
+        unfit = usage_errors(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
             rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
     title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
-    show(shown, rows, title=title, errors_of=conversion.sample if isinstance(conversion, Quantization) else None)
+    show_table(shown, rows, title=title, arrays_of=conversion.sample if isinstance(conversion, Quantization) else None)
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
@@ -186,9 +186,9 @@ def _check_way(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) 
         raise click.UsageError("--dtype needs --dequantize")
 
 
-def _suggested(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerScheme]]]:
+def _schemes_in(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerScheme]]]:
     """Return the scheme that most matrices of a suggestion have, and those of the others by the names of modules."""
-    named = suggested(path, as_scheme)
+    named = read_suggestion(path, as_scheme)
     scheme = Counter(named.values()).most_common(1)[0][0] if named else None
     return scheme, [(name.removesuffix(WEIGHT), each) for name, each in named.items() if each != scheme]
 
@@ -228,5 +228,5 @@ def _resumable(out: Path) -> Iterator[None]:
         if not os.path.isfile(out / JOURNAL):
             raise
         if isinstance(error, OSError):
-            raise in_one_line(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
+            raise one_line_error(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
         raise KeyboardInterrupt(AGAIN) from None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from fastq.tools.cli import selfcheck
-from fastq.tools.cli.progress import counted
+from fastq.tools.cli.progress import with_progress
 from fastq.tools.cli.tables import cell_text, title_of
 
 
@@ -23,7 +23,7 @@ def demo(size: int) -> None:
     x = selfcheck.weight_matrix(size)
     wrong = 0
     click.echo(_in_columns(map(title_of, selfcheck.COLUMNS)))
-    for scheme in counted(selfcheck.SCHEMES, "schemes"):
+    for scheme in with_progress(selfcheck.SCHEMES, "schemes"):
         outcome = selfcheck.outcome_of(x, scheme)
         click.echo(_in_columns(cell_text(column, outcome[column]) for column in selfcheck.COLUMNS))
         wrong += outcome["mismatches"]

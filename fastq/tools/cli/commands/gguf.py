@@ -11,14 +11,14 @@ import click
 
 from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
 from fastq.system.arguments import did_you_mean
-from fastq.tools.cli.errors import called, failures, refused, regular_expression
+from fastq.tools.cli.errors import name_of_path, one_line_errors, regular_expression, usage_errors
 from fastq.tools.cli.exit_codes import IN_PART
-from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.notes import note
-from fastq.tools.cli.options import EXISTING, choice, force_option, like_option, pairs_of, repeatable, suggested
+from fastq.tools.cli.options import EXISTING, choice, force_option, like_option, pairs_of, read_suggestion, repeatable
 from fastq.tools.cli.output_paths import WRITABLE, check_out, check_replaceable, with_suffix
 from fastq.tools.cli.progress import progress_bar
-from fastq.tools.cli.report import FIGURES, Shown, operands, show, table_options
+from fastq.tools.cli.report import FIGURES, TableOptions, arrays_of_pictures, show_table, table_options
 from fastq.tools.files.patterns import check_searched
 from fastq.tools.gguf_files import imatrix as imatrices
 from fastq.tools.gguf_files.convert_gguf import Request, convert_gguf
@@ -27,7 +27,7 @@ from fastq.tools.gguf_files.mixes import FLOAT_MIXES, MIXES, TypeOverrides, mix_
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
-IN = Source(".gguf", ways=dict.fromkeys((FOLDER, ".safetensors"), TO_GGUF))
+IN = InputPath(".gguf", ways=dict.fromkeys((FOLDER, ".safetensors"), TO_GGUF))
 CONVERSION = "name", "shape", "from", "bytes_before", "to", "bytes", "bits", "sqnr_db"
 CONVERSION_FIELDS = "name", "shape", "from", "to", *FIGURES, "imatrix"
 
@@ -48,7 +48,7 @@ def _known_type(text: str) -> str:
 
 
 def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    with refused():
+    with usage_errors():
         return _known_type(text) if text is not None else None
 
 
@@ -109,12 +109,12 @@ def gguf(source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Pa
     Exit codes: 0; 1 for a file that can't be read or converted, or for an importance matrix or --tensor-type that
     matches no tensor; 2 for wrong arguments; 4 if a type of an option or --range mse was used for no tensor.
     """  # fmt: skip
-    shown = Shown.taken(given)
+    shown = TableOptions.taken_from(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
     method = given.pop("method")
     like = given.pop("like")
     if like:
-        named = suggested(like, _known_type)
+        named = read_suggestion(like, _known_type)
         given["tensor_types"] += tuple((f"re:{re.escape(name)}$", each) for name, each in named.items())
     overrides = TypeOverrides(**given)
     if dequantize and (imatrix or requantize or method != "minmax" or overrides != TypeOverrides()):
@@ -125,11 +125,11 @@ def gguf(source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Pa
     name = mix or kind or ("F32" if dequantize else "Q8_0" if like else "")
     if not name:
         raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
-    with refused(argument="TYPE"):
+    with usage_errors(argument="TYPE"):
         found = mix_of(name, mixes)
     sources = {"IN": source, "--imatrix": imatrix, "--like": like}
     check_out(sources, out, force=force, report=shown.report)
-    with failures(called(source), out):
+    with one_line_errors(name_of_path(source), out):
         opened = open_gguf(source)
         for part in opened.parts:
             check_replaceable(out, "OUT", {"a part of IN": part})
@@ -138,7 +138,7 @@ def gguf(source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Pa
         with progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)
     about: dict[str, Any] = {"fields": CONVERSION_FIELDS, "title": f"{source.name} converted", "done": "converted"}
-    show(shown, rows, CONVERSION, **about, errors_of=operands(source, out))
+    show_table(shown, rows, CONVERSION, **about, arrays_of=arrays_of_pictures(source, out))
 
 
 def _say(line: str, in_part: bool = False) -> None:

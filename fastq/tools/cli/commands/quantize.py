@@ -10,8 +10,8 @@ import click
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import FAMILIES, QTYPES, as_qtype
 from fastq.system.arguments import shown
-from fastq.tools.cli.errors import called, failures
-from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.errors import name_of_path, one_line_errors
+from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import (
     choice,
@@ -23,11 +23,11 @@ from fastq.tools.cli.options import (
     nan_option,
     patterns,
     range_option,
-    suggested,
+    read_suggestion,
 )
 from fastq.tools.cli.output_paths import WRITABLE, check_out, with_suffix
 from fastq.tools.cli.progress import progress_bar
-from fastq.tools.cli.report import Shown, operands, show, table_options
+from fastq.tools.cli.report import TableOptions, arrays_of_pictures, show_table, table_options
 from fastq.tools.files.containers import SOURCES, open_source
 from fastq.tools.files.records import Scheme
 from fastq.tools.gguf_files import imatrix as imatrices
@@ -78,16 +78,18 @@ def _scheme(
 def _schemes_in(path: Path) -> dict[str, Scheme]:
     if given := [name for name in OF_SCHEME if is_given(name)]:
         raise click.UsageError(f"--like has the schemes; it cannot be combined with --{given[0].replace('_', '-')}")
-    return suggested(path, _of_entry)
+    return read_suggestion(path, _scheme_of_entry)
 
 
-def _of_entry(scheme: Any) -> Scheme:
+def _scheme_of_entry(scheme: Any) -> Scheme:
     if not isinstance(scheme, dict):
         raise ValueError(f"{shown(scheme)} is a scheme of another command")
-    return _suggested(**scheme)
+    return _scheme_from_suggestion(**scheme)
 
 
-def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
+def _scheme_from_suggestion(
+    dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str
+) -> Scheme:
     """Return a scheme of `fastq suggest` under the names of the options."""
     qtype = as_qtype(dtype)
     along = "none" if axis is None and not qtype.block_size else axis
@@ -106,7 +108,7 @@ AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale pe
 CONVENTION_HELP = "System whose arithmetic to follow: {}. fastq conventions prints their formulas."
 QUANTIZED = ".safetensors", ".npz"  # files with codes and scales
 WITH_SCALES = {".npy": "one array, but codes need scales: numpy.load reads .npz, too"}
-TO_QUANTIZE = Source(
+TO_QUANTIZE = InputPath(
     *SOURCES,
     ways={
         FOLDER: "fastq convert {} OUT --scheme W8A16 quantizes a model directory",
@@ -149,7 +151,7 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
     pattern such as '*.weight', or re: and a regular expression; it must match a tensor. For model directories use fastq
     convert, for GGUF files fastq gguf. In Python, fastq.load reads OUT.
     """
-    shown = Shown.taken(given)
+    shown = TableOptions.taken_from(given)
     include, exclude, imatrix = (given.pop(name) for name in ("include", "exclude", "imatrix"))
     given["method"] = method_with(imatrix, given["method"])
     scheme = _scheme(**given)
@@ -158,7 +160,7 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
     vectors = vectors or source.suffix == ".npy"
     schemes = _schemes_in(like) if like else None
     selection = Selection(include or ("*",), exclude, vectors, schemes)
-    with failures(called(source), out):
+    with one_line_errors(name_of_path(source), out):
         opened = open_source(source)
         by_channel = isinstance(given["axis"], int) and not given["block_size"]
         if by_channel and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
@@ -167,7 +169,7 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
         options: dict[str, Any] = {"nan": nan, "imatrix": weights, "say": note}
         with progress_bar(opened.tensors.values()) as advance:
             rows = quantize_file(opened, out, scheme, selection, progress=advance, **options)
-    show(shown, rows, title=f"{source.name} quantized", errors_of=operands(source, out))
+    show_table(shown, rows, title=f"{source.name} quantized", arrays_of=arrays_of_pictures(source, out))
     for row in rows:
         if row.remark:
             note(f"{row.name}: {row.remark}")

@@ -28,7 +28,7 @@ from fastq.tools.files.measured_errors import NO_ERRORS, signal_of
 from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs
 from fastq.tools.gguf_files.gguf_file import open_gguf
-from fastq.tools.gguf_files.mixes import MIXES, is_quantized, model_of
+from fastq.tools.gguf_files.mixes import LIKE_MIX, MIXES, is_quantized, model_of
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, PRESETS, LayerScheme
 from fastq.tools.plot.schemes import INTEGERS, Trial, sample_of
@@ -43,7 +43,6 @@ GGUF_PART = 1 << 20
 MANY = 64  # parts that are enough to stop early
 COMPILED_FROM = 1 << 19  # elements from which compiling a kernel takes less time than the reference
 NEAR = 1.0  # decibels by which a sample may miss a ratio that the whole reaches; samples of rows differ by less
-TAKES_LIKE = MIXES["Q8_0"]  # the mix of `fastq gguf --like` without a type
 LIKE = "suggest --json > FILE writes them"
 
 
@@ -417,7 +416,7 @@ def _gguf_candidates(tensor: Tensor) -> list[Candidate]:
     whole = _Rows(rows)
     candidates = []
     for form in WRITTEN.values():
-        needs_imatrix = TAKES_LIKE.needs(tensor.name, TENSOR_TYPES[form.name])
+        needs_imatrix = MIXES[LIKE_MIX].needs(tensor.name, TENSOR_TYPES[form.name])
         if values.shape[-1] % form.size == 0 and not needs_imatrix:
             nbytes = rows.size // form.size * form.nbytes
             candidates.append(Candidate(scheme=form.name, nbytes=nbytes, sqnr_db=partial(whole.sqnr_db, form)))

@@ -17,7 +17,7 @@ from fastq.tools.cli.terminal import print_line
 from fastq.tools.files.containers import open_source
 from fastq.tools.tensors.binarize_file import binarize_file
 
-VECTORS = InputPath(".npy", ways={".npz": "give one of its arrays as .npy"})
+VECTORS = InputPath(".npy", advice={".npz": "give one of its arrays as .npy"})
 
 
 @click.command(short_help="Keep one bit of each number of a .npy file.")

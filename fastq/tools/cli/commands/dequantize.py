@@ -20,7 +20,7 @@ from fastq.tools.tensors.reading import tensors_of
 WITH_BLOCKS = {".gguf": "metadata, too: fastq gguf IN OUT.gguf --dequantize writes one"}
 TO_DEQUANTIZE = InputPath(
     *(".safetensors", ".npz", ".gguf"),
-    ways={
+    advice={
         FOLDER: "fastq convert {} OUT --dequantize restores a model directory",
         ".npy": "fastq quantize writes .safetensors and .npz",
     },

@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from fastq.system.lazy import undisturbed
 from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
 from fastq.tools.cli.exit_codes import TOO_FAR
 from fastq.tools.cli.input_paths import FOLDER, InputPath
@@ -17,7 +18,6 @@ from fastq.tools.cli.notes import note, note_codes
 from fastq.tools.cli.options import decibels
 from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import json_option, print_json, total_text, worst_option
-from fastq.tools.cli.scheme_search import Candidate, Trials, cheapest, command_line, trials_for
 from fastq.tools.cli.tables import Entry, arrange_rows, print_table
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.files.measured_errors import Errors, signal_of
@@ -32,6 +32,9 @@ from fastq.tools.tensors.reading import (
     tensors_of,
 )
 from fastq.tools.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from fastq.tools.cli.scheme_search import Candidate, Trials
 
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
 SOURCE = InputPath(FOLDER, *SUFFIXES)
@@ -56,6 +59,8 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
     tensor.
     """
+    with undisturbed():  # here, since no other command needs what it imports
+        from fastq.tools.cli.scheme_search import command_line, trials_for
     with one_line_errors(name_of_path(source), source):
         by_name = tensors_of(source, say=note)
         note_codes(source, by_name)
@@ -107,6 +112,8 @@ def _tensors_to_try(tensors: list[Tensor], trials: Trials) -> tuple[list[Tensor]
 
 def _choose_schemes(tensors: list[Tensor], trials: Trials, sqnr: float, left_out: Counter[str]) -> dict[str, Choice]:
     """Return the chosen schemes by name, group by group; tensors without one are counted in `left_out`."""
+    from fastq.tools.cli.scheme_search import cheapest
+
     groups: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(trials.group_of(tensor), []).append(tensor)

@@ -387,7 +387,7 @@ def _sqnr_of_tasks(
     tasks: Callable[[], list[Task]], values: Array, options: Mapping[str, Any], least: float
 ) -> float | None:
     """Return the SQNR that tasks get, or None if it is below others; the tasks are run if a sample comes near."""
-    if Trial(values).measured(options).sqnr_db < least - NEAR:
+    if Trial(values).measure(options).sqnr_db < least - NEAR:
         return None
     budget = _Budget(signal_of(values), least)
     errors = NO_ERRORS

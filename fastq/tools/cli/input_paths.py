@@ -41,17 +41,22 @@ class InputPath(click.Path):
         if not os.path.exists(path):
             self.fail(f"{name!r} does not exist{_download_hint(name)}", param, ctx)
         kind = ZARR_STORE if path.is_dir() and is_store(path) else FOLDER if path.is_dir() else path.suffix
-        if kind in self.accepted:
-            return path
+        if kind not in self.accepted:
+            self.fail(self._error_about(name, kind), param, ctx)
+        return path
+
+    def _error_about(self, name: str, kind: str) -> str:
+        """Return the error about a path of another kind: what to do with it, else what the command reads."""
+        path = Path(name)
         advice = self.advice.get(kind, ADVICE_FOR_STORES.get(kind))
         if advice:
             noun = kind if kind in (FOLDER, ZARR_STORE) else f"a {kind} file"
-            self.fail(f"{name!r} is {noun}; {advice.format(name)}", param, ctx)
+            return f"{name!r} is {noun}; {advice.format(name)}"
         suffixes = [suffix for suffix in self.accepted if suffix not in (FOLDER, ZARR_STORE)]
         reasons = [f"does not end in {alternatives(suffixes)}"] if suffixes else []
         reasons += ["is not a folder"] if FOLDER in self.accepted else []
         hint = f"; {TORCH_ADVICE}" if path.suffix in TORCH_SUFFIXES else ""
-        self.fail(f"{name_of_path(path)!r} {' and '.join(reasons)}{hint}", param, ctx)
+        return f"{name_of_path(path)!r} {' and '.join(reasons)}{hint}"
 
 
 def _download_hint(name: str) -> str:

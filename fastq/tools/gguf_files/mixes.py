@@ -381,13 +381,13 @@ class _Types:
     def type_of(self, spec: GgufSpec) -> TensorType:
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
-        kind = TENSOR_TYPES[self._intended(spec)]
+        kind = TENSOR_TYPES[self._intended_type(spec)]
         columns = spec.shape[-1]
         if columns % kind.block:
             kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
         return TENSOR_TYPES["F16"] if columns % kind.block else kind
 
-    def _intended(self, spec: GgufSpec) -> str:
+    def _intended_type(self, spec: GgufSpec) -> str:
         """Return the type of a tensor, if its rows are whole blocks."""
         overrides = self._overrides
         purpose = purpose_of(spec.name)

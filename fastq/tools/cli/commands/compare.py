@@ -265,7 +265,7 @@ def _measure_in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tu
     totals = [Totals.of_nothing(has_codes=False)]
     missing_on_one_side = 0
     to_y, to_x = _orders(x.dims, y.dims)
-    with x.opened() as read_x, y.opened() as read_y:
+    with x.open_parts() as read_x, y.open_parts() as read_y:
         for part in x.parts():
             numbers = read_x(part)
             others = read_y(tuple(part[axis] for axis in to_y)).transpose(to_x) if to_y else read_y(part)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from fastq.system.dtypes import Array
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.quantization_config import StoredSchemes
+from fastq.tools.checkpoints.row_chunks import Pair
 from fastq.tools.checkpoints.stored_weights import ORDER, POWERS, SCALES, SUFFIXES, ZERO_POINT, CompressedWeight
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 from fastq.tools.layouts.schemes import WORDS, LayerScheme
 
 Roles = dict[str, TensorSpec]  # the stored tensors of a weight by their roles, as compressed-tensors names them
-Pair = tuple[int, int]
 ZERO_POINT_DTYPES = {"I8", "U8", "I16", "I32", "I64"}  # of older writers
 # dtypes in files, and the expected dtypes as which their bytes and integers are read
 CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
@@ -100,9 +100,12 @@ def _fits(stored: TensorSpec, expected: TensorSpec, form_of_zero_points: StoredF
     Axes of one element don't matter, and the matrices of experts are one below the other. Zero points, whose form is
     given, may also be plain integers.
     """
-    if form_of_zero_points and stored.dtype in ZERO_POINT_DTYPES:
-        if stored.size == math.prod(form_of_zero_points.stored_parameter_shape):
-            return True
+    if (
+        form_of_zero_points
+        and stored.dtype in ZERO_POINT_DTYPES
+        and stored.size == math.prod(form_of_zero_points.stored_parameter_shape)
+    ):
+        return True
     same_shape = [n for n in stored.shape if n != 1] == [n for n in expected.shape if n != 1]
     is_stacked = len(stored.shape) > 2 and stored.size == expected.size
     same_dtype = stored.dtype == expected.dtype or (stored.dtype, expected.dtype) in CASTS

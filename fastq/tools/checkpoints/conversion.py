@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.files.pipeline import Task
-
-Notice = Callable[[str], None]
 
 
 class Conversion(Protocol):

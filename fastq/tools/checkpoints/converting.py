@@ -10,18 +10,18 @@ from typing import Any
 
 from fastq.system.atomic import replacing
 from fastq.tools.checkpoints.config_json import CONFIG
-from fastq.tools.checkpoints.conversion import Conversion, Notice
+from fastq.tools.checkpoints.conversion import Conversion
 from fastq.tools.checkpoints.copied_files import companions
 from fastq.tools.checkpoints.folder import ModelFolder, Shard
 from fastq.tools.checkpoints.journal import JOURNAL, FinishedShard, has_digests, prepare_folder
 from fastq.tools.checkpoints.json_files import write_json
 from fastq.tools.checkpoints.shard_writer import GrowingShard
-from fastq.tools.files.pipeline import Converted, Progress, Task, header_of, run
+from fastq.tools.files.pipeline import Converted, Progress, Say, Task, header_of, run
 from fastq.tools.files.safetensors_files import Header
 
 
 def convert(
-    conversion: Conversion, out: Path, *, force: bool = False, progress: Progress, notice: Notice = lambda text: None
+    conversion: Conversion, out: Path, *, force: bool = False, progress: Progress, notice: Say = lambda text: None
 ) -> list[Converted]:
     """Write the directory into which a conversion turns a model.
 

@@ -44,7 +44,7 @@ class ScaleArithmetic:
             return DEFAULT
         return row if self.bit_exact else replace(row, operation_type="compute", stored_type=STORED_TYPES[self.dtype])
 
-    def rounded(self, values: Array) -> Array:
+    def round_result(self, values: Array) -> Array:
         """Return the float32 results of an operation, rounded as in the arithmetic."""
         if not self.bit_exact or self.dtype == "F32":
             return values
@@ -66,13 +66,13 @@ def encode(
     """
     weights = scheme.weights
     form = form_of(scheme, x.shape, arithmetic.dtype)
-    values = form.folded(x)
+    values = form.to_blocks(x)
     operand = values
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
             operand = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
     if importance is not None:  # for blocks with several rows, one for each element, since rows are folded
-        importance = form.folded(np.broadcast_to(importance, x.shape)) if form.block else importance[0]
+        importance = form.to_blocks(np.broadcast_to(importance, x.shape)) if form.block else importance[0]
     scale, zero_point = choose_scales(operand, form, weights, arithmetic, factor, importance)
     codes = fastq.quantize_linear(
         operand,
@@ -116,7 +116,7 @@ def choose_scales(
         raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
     if weights.scale_dtype == E8M0:
         return _powers_of_two(largest, weights), None
-    scale = arithmetic.rounded(largest / np.float32(weights.qtype.code_range(False)[1]))
+    scale = arithmetic.round_result(largest / np.float32(weights.qtype.code_range(False)[1]))
     return _in_e4m3(scale * np.float32(factor)), None
 
 
@@ -164,5 +164,5 @@ def global_scale(largest: float, arithmetic: ScaleArithmetic) -> float:
     """
     least = np.maximum(np.float32(largest), np.finfo(np.float32).tiny)
     with np.errstate(over="ignore"):
-        scale = arithmetic.rounded(arithmetic.rounded(np.array(1 / least)) * np.float32(NVFP4_LARGEST))
+        scale = arithmetic.round_result(arithmetic.round_result(np.array(1 / least)) * np.float32(NVFP4_LARGEST))
     return float(scale) if np.isfinite(scale) else 1.0

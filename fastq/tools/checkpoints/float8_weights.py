@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.tools.checkpoints.compressed_weights import Pair, Roles, checked_weight
+from fastq.tools.checkpoints.compressed_weights import Roles, checked_weight
 from fastq.tools.checkpoints.config_json import KEY
 from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.row_chunks import Pair
 from fastq.tools.checkpoints.stored_weights import POWERS, RECIPROCAL, CompressedWeight
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.layouts.compressed_tensors import form_of
-from fastq.tools.layouts.schemes import PRESETS, LayerScheme, WeightScheme
+from fastq.tools.layouts.schemes import FLOATS, PRESETS, LayerScheme, WeightScheme
 
 DEFAULT_BLOCK = 128, 128  # of quant_method fp8 if config.json does not name it, as in transformers
 CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that plain matrices do not have
@@ -111,16 +112,16 @@ def _scheme_of(
             raise ValueError(f"it is {codes.dtype} with scales of {block[0]} x {block[1]}: float4 needs {needed}")
         return scheme
     if block == matrix:
-        weights = WeightScheme(8, "float", "tensor")
+        weights = WeightScheme(bits=8, kind="float", strategy="tensor")
     elif block == (1, matrix[1]):
-        weights = WeightScheme(8, "float", "channel")
+        weights = WeightScheme(bits=8, kind="float", strategy="channel")
     elif block == (1, 32) and scale.dtype in (POWERS, "U8"):
         return PRESETS["MXFP8A16"]
     elif block[0] == 1:
-        weights = WeightScheme(8, "float", "group", group_size=block[1])
+        weights = WeightScheme(bits=8, kind="float", strategy="group", group_size=block[1])
     else:
-        weights = WeightScheme(8, "float", "block", block=block)
-    return LayerScheme("", weights, "float-quantized")
+        weights = WeightScheme(bits=8, kind="float", strategy="block", block=block)
+    return LayerScheme(name="", weights=weights, format=FLOATS)
 
 
 def block_shape(matrix: Pair, scale: tuple[int, ...], experts: int, rule: BlockRule) -> Pair:

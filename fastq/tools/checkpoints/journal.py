@@ -12,11 +12,11 @@ from typing import Any
 from fastq import __version__
 from fastq.system.atomic import is_temporary
 from fastq.tools.checkpoints.config_json import CONFIG
-from fastq.tools.checkpoints.conversion import Conversion, Notice
+from fastq.tools.checkpoints.conversion import Conversion
 from fastq.tools.checkpoints.json_files import read_json, write_json
 from fastq.tools.checkpoints.weight_files import INDEX
 from fastq.tools.files.measured_errors import Errors
-from fastq.tools.files.pipeline import Converted
+from fastq.tools.files.pipeline import Converted, Say
 from fastq.tools.files.safetensors_files import SafetensorsSource
 
 JOURNAL = ".fastq-convert.json"  # the list of finished shards, next to the shards
@@ -48,7 +48,7 @@ class Journal:
         write_json(folder / JOURNAL, {"version": VERSION, **asdict(self)})
 
 
-def prepare_folder(conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Notice) -> Journal:
+def prepare_folder(conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Say) -> Journal:
     """Return the journal of a directory to continue with, or a new one; check that files may be written there.
 
     `names` are the files of the result, which replace others only with `force`.

@@ -135,12 +135,12 @@ def _read_weights(source: ModelFolder, method: Method, options: Any) -> Iterator
             yield weight
 
 
-def _float8(read_block: Callable[[Entry], float8_weights.BlockRule], parts: tuple[str, ...]) -> Method:
+def _float8_method(read_block: Callable[[Entry], float8_weights.BlockRule], parts: tuple[str, ...]) -> Method:
     """Return a method of float8, by the ends of names that only its parts have, and its rule for blocks."""
     return Method(ends=(".weight", ""), read_options=read_block, read_weight=float8_weight, parts=parts)
 
 
-def _packed(read_options: Callable[[Entry], gptq_awq_weights.PackedOptions]) -> Method:
+def _packed_method(read_options: Callable[[Entry], gptq_awq_weights.PackedOptions]) -> Method:
     """Return a method with the layout of GPTQ or AWQ, by the reader of its entry."""
     return Method(
         ends=(".qweight",),
@@ -156,23 +156,23 @@ _COMPRESSED_TENSORS = Method(
     read_weight=compressed_weight,
     parts=tuple(f".{end}" for end in ("weight_scale", *SUFFIXES[1:], ORDER)),
 )
-_MODELOPT = _float8(float8_weights.modelopt_block, parts=(".weight_scale", f".{RECIPROCAL}"))
-_AUTO_ROUND = _packed(gptq_awq_weights.auto_round_options)
+_MODELOPT = _float8_method(float8_weights.modelopt_block, parts=(".weight_scale", f".{RECIPROCAL}"))
+_AUTO_ROUND = _packed_method(gptq_awq_weights.auto_round_options)
 # by quant_method
 METHODS = {
     METHOD: _COMPRESSED_TENSORS,
     "sparseml": _COMPRESSED_TENSORS,  # the name that the first writers of compressed-tensors used
-    "fp8": _float8(float8_weights.named_or_default_block, parts=("_scale_inv", ".qscale_weight")),
-    "fbgemm_fp8": _float8(float8_weights.named_block, parts=(".weight_scale",)),
-    "mxfp8": _float8(float8_weights.named_block, parts=("_scale_inv",)),
+    "fp8": _float8_method(float8_weights.named_or_default_block, parts=("_scale_inv", ".qscale_weight")),
+    "fbgemm_fp8": _float8_method(float8_weights.named_block, parts=(".weight_scale",)),
+    "mxfp8": _float8_method(float8_weights.named_block, parts=("_scale_inv",)),
     "modelopt": _MODELOPT,
     "modelopt_fp4": _MODELOPT,
     "modelopt_mixed": _MODELOPT,
     "mxfp4": Method(
         ends=("_blocks",), read_options=lambda entry: entry, read_weight=mxfp4_weight, parts=("_blocks", "_scales")
     ),
-    "awq": _packed(gptq_awq_weights.awq_options),
-    "gptq": _packed(gptq_awq_weights.gptq_options),
+    "awq": _packed_method(gptq_awq_weights.awq_options),
+    "gptq": _packed_method(gptq_awq_weights.gptq_options),
     "auto-round": _AUTO_ROUND,
     "intel/auto-round": _AUTO_ROUND,
 }

@@ -152,7 +152,7 @@ class Quantization:
         rows = matrix.of(self.source.load(matrix.tensor))[:SAMPLE]
         _, _, q = self._encode(matrix, rows, self._factor(matrix))
         form = form_of(matrix.scheme, rows.shape, self.arithmetic.dtype)
-        return rows.astype(np.float32), form.unfolded(np.asarray(q.dequantize(), np.float32))
+        return rows.astype(np.float32), form.from_blocks(np.asarray(q.dequantize(), np.float32))
 
     def _factor(self, matrix: Matrix) -> float:
         """Return the global scale of a matrix; 1 if its scheme has none."""

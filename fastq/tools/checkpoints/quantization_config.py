@@ -36,7 +36,7 @@ def quantized_config(
     groups = [(modules, scheme) for scheme, modules in modules_of.items()]  # readers try patterns in their own order
     if general_modules:
         groups.append((_general_targets(general_modules, groups, plan), rules.scheme))
-    ignored = plan.ignored(tensors)
+    ignored = plan.modules_to_ignore(tensors)
     ignored += [pattern for pattern in rules.ignore if pattern not in ignored]
     return {**config, KEY: quantized_entry(groups, ignored)}
 

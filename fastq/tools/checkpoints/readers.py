@@ -13,7 +13,7 @@ from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.rules import Matrix
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING
-from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS, LayerScheme
+from fastq.tools.layouts.schemes import E4M3, E8M0, FLOATS, INTEGERS, MXFP4, WORDS, LayerScheme
 
 # Models whose matrices transformers 5.24 splits or joins while it reads them: floats and, except for these models,
 # codes with a scale for each row.
@@ -30,11 +30,8 @@ NOT_AS_FLOATS = {"qwen4_exp_text"}  # its modules have names that end in weight
 READER = "transformers 5.24"
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
 CAUSAL = "AutoModelForCausalLM"
-# formats whose codes replace the weight: all models load them
-INT8 = "int-quantized"
-FP8 = "float-quantized"
 # formats and strategies in which transformers reads experts
-EXPERT_FORMATS = (WORDS, FP8, "mxfp4-pack-quantized")
+EXPERT_FORMATS = (WORDS, FLOATS, MXFP4)
 EXPERT_STRATEGIES = ("group", "channel")
 
 
@@ -51,7 +48,8 @@ def loading_lines(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -
     lines = [*_reasons_against_loading(matrices, source, way_out)]
     if lines:
         return lines
-    replaces_weights = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
+    # all models load codes that replace the weight
+    replaces_weights = all(scheme.format in (INTEGERS, FLOATS) for scheme in schemes) and not _has_embeddings(matrices)
     can_be_floats = len(schemes) == 1 and not model_types(source.config) & NOT_AS_FLOATS
     as_floats = can_be_floats and not replaces_weights
     is_sentence_model = bool(modules_of(out))

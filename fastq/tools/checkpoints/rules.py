@@ -93,7 +93,7 @@ class Plan:
         """All matrices to quantize."""
         return (matrix for matrices in self.quantized.values() for matrix in matrices)
 
-    def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
+    def modules_to_ignore(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
         """Return the names or patterns of modules with matrices that are left alone, which readers must know."""
         modules = set()
         for name in self.copied:

@@ -10,10 +10,11 @@ from typing import Any
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.json_files import read_json
+from fastq.tools.files.texts import NAMED
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-NAMED = "transformers_weights"  # key of config.json: the file or index that transformers reads
+WEIGHTS_KEY = "transformers_weights"  # key of config.json: the file or index that transformers reads
 ADAPTER = "adapter_model"  # the name without suffix of weights that readers add to those of a model
 # files of weights that fastq does not read, by the ends of their names, and what to do with them
 OTHER_WEIGHTS = {
@@ -28,7 +29,6 @@ INSTEAD = {
     "model_index.json": "it is a pipeline of diffusers, which does not read compressed-tensors",
     "params.json": "it is in the layout of its makers; take the files that transformers loads",
 }
-MOST_NAMED = 3  # files that an error names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def find_weight_files(path: Path, config: Mapping[str, Any]) -> WeightFiles:
     These are the file that config.json names, else model.safetensors, else the files of the index, else the only
     .safetensors file.
     """
-    named = config.get(NAMED)
+    named = config.get(WEIGHTS_KEY)
     if named is not None:
         return _named_file(path, named)
     if (path / SINGLE).is_file():
@@ -75,7 +75,7 @@ def find_weight_files(path: Path, config: Mapping[str, Any]) -> WeightFiles:
         return WeightFiles(names=names, index=INDEX, promised={}, notes=[])
     needed = f"without {SINGLE} and {INDEX} it must have one .safetensors file; it has"
     if names:
-        raise ValueError(f"{needed} {', '.join(names[:MOST_NAMED])}{', ...' * (len(names) > MOST_NAMED)}")
+        raise ValueError(f"{needed} {', '.join(names[:NAMED])}{', ...' * (len(names) > NAMED)}")
     for name, advice in _other_weights(path):
         raise ValueError(f"{needed} {name}: {advice}")
     raise ValueError(f"{needed} none")
@@ -97,9 +97,9 @@ def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> s
 def _named_file(path: Path, named: Any) -> WeightFiles:
     """Return the file, or the files of the index, that config.json names."""
     if not isinstance(named, str) or not _is_inside(named.removesuffix(".index.json")):
-        raise ValueError(f"{CONFIG} names {shown(named)} as {NAMED}, which is not a .safetensors file in it")
+        raise ValueError(f"{CONFIG} names {shown(named)} as {WEIGHTS_KEY}, which is not a .safetensors file in it")
     if not (path / named).is_file():
-        raise ValueError(f"{CONFIG} names {named} as {NAMED}, which is missing; fetch it again")
+        raise ValueError(f"{CONFIG} names {named} as {WEIGHTS_KEY}, which is missing; fetch it again")
     if named.endswith(".json"):
         return _indexed_files(path, named)
     return WeightFiles(names=[named], index="", promised={}, notes=[])

@@ -6,13 +6,13 @@ import contextlib
 import functools
 import io
 import os
-import signal
 import sys
 from typing import Any
 
 import click
 
 from fastq.engine.code import notices
+from fastq.tools.cli import interrupts
 from fastq.tools.cli.commands.bench import bench
 from fastq.tools.cli.commands.binarize import binarize
 from fastq.tools.cli.commands.bitround import bitround
@@ -31,7 +31,7 @@ from fastq.tools.cli.commands.quantize import quantize
 from fastq.tools.cli.commands.suggest import suggest
 from fastq.tools.cli.commands.warmup import warmup
 from fastq.tools.cli.exit_codes import EXIT_CODES
-from fastq.tools.cli.interrupts import signal_again
+from fastq.tools.cli.interrupts import INTERRUPTED, signal_again
 from fastq.tools.cli.notes import exit_code
 
 
@@ -63,8 +63,8 @@ class Commands(click.Group):
             with ctx.obj or contextlib.nullcontext():
                 returned = super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            click.echo("".join(["Interrupted", *map(str, interrupt.args[:1])]), err=True)
-            ctx.exit(128 + signal.SIGINT)
+            click.echo("".join([INTERRUPTED, *map(str, interrupt.args[:1])]), err=True)
+            ctx.exit(interrupts.EXIT_CODE)
         if code := exit_code():
             ctx.exit(code)
         return returned

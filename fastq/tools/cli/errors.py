@@ -18,7 +18,7 @@ NO_OPTIONS = "; pass nan='zero' to treat them as 0.0", "; clip x, or pass qparam
 
 
 @contextlib.contextmanager
-def refused(
+def usage_errors(
     message: Callable[[Exception], str] = str, kinds: Any = ValueError, argument: str | None = None
 ) -> Iterator[None]:
     """Turn an error about an argument, by default that of the callback, into an error of usage."""
@@ -30,31 +30,31 @@ def refused(
 
 def regular_expression(pattern: str) -> contextlib.AbstractContextManager[None]:
     """Refuse a pattern that is not a regular expression."""
-    return refused(lambda error: f"{pattern!r} is not a regular expression: {error}", re.error)
+    return usage_errors(lambda error: f"{pattern!r} is not a regular expression: {error}", re.error)
 
 
 @contextlib.contextmanager
-def failures(source: object, out: Path) -> Iterator[None]:
+def one_line_errors(source: object, out: Path) -> Iterator[None]:
     """Turn an error of the data or of the file system into one line about the source or the file."""
     try:
         yield
     except ValueError as error:
         # a message that begins with the name of the source or of OUT needs no other subject
-        names = (str(source), os.path.basename(str(source)), str(out), called(out))
+        names = (str(source), os.path.basename(str(source)), str(out), name_of_path(out))
         told = str(error).startswith(tuple(f"{name} " for name in names))
-        raise in_one_line("" if told else source, error) from error
+        raise one_line_error("" if told else source, error) from error
     except MemoryError as error:
-        raise in_one_line(source, f"out of memory: {error}") from error
+        raise one_line_error(source, f"out of memory: {error}") from error
     except OSError as error:
-        raise in_one_line(error.filename or out, error.strerror or error) from error
+        raise one_line_error(error.filename or out, error.strerror or error) from error
 
 
-def called(path: Path) -> str:
+def name_of_path(path: Path) -> str:
     """Return the name of a file or a folder in messages; for one without a name, such as '.', the path."""
     return path.name or str(path)
 
 
-def in_one_line(subject: object, text: object) -> click.ClickException:
+def one_line_error(subject: object, text: object) -> click.ClickException:
     """Return the error that ends a command, one line that a terminal can show; the text may name its own subject."""
     line = " ".join((f"{subject}: {text}" if subject else str(text)).splitlines())
     for advice in NO_OPTIONS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastq.tools.cli import interrupts
+
 TOO_FAR = 3
 IN_PART = 4
 EXIT_CODES = {
@@ -11,5 +13,6 @@ EXIT_CODES = {
     TOO_FAR: "a tensor does not reach the SQNR of `compare --at-least` or `suggest`; standard error names the worst",
     IN_PART: "done in part; standard error names the parts that were not found, read or compared, such as variables "
     "whose coordinates disagree",
-    130: "ended by Ctrl-C; no half-written file stays, and `convert` continues when it is started again",
+    interrupts.EXIT_CODE: "ended by Ctrl-C; no half-written file stays, and `convert` continues when it is started"
+    " again",
 }

@@ -12,11 +12,11 @@ import fastq
 from fastq.tools.cli.tables import Entry, cell_text, title_of
 
 INK = "#010203"  # colour of text and lines, in no colour scale: it is replaced by the colour of the page
-NONE = "<p>No picture: pip install matplotlib</p>"
+NO_PICTURE = "<p>No picture: pip install matplotlib</p>"
 WORST = 3  # most tensors with a picture
 
 # returns for the name of a tensor an array and its approximation, the arguments of `fastq.plot.errors`
-ErrorsOf = Callable[[str], tuple[Any, Any]]
+ArraysOf = Callable[[str], tuple[Any, Any]]
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -84,36 +84,39 @@ def page(
 
 
 def _cell(key: str, value: Any, most: float) -> str:
+    """Return a cell, that of a ratio with a bar, whose length is a share of the largest ratio."""
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
     text = cell_text(key, value)
     bar = ""
     if key == "sqnr_db":
-        known = value is not None and not math.isnan(value) and most > 0
-        share = min(max(value / most, 0.0), 1.0) if known else 0.0
+        has_bar = value is not None and not math.isnan(value) and most > 0
+        share = min(max(value / most, 0.0), 1.0) if has_bar else 0.0
         bar = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
         bar = f'<svg width="80" height="10" aria-hidden="true">{bar}</svg>'
     return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
 
 
-def pictures_of_worst(entries: Sequence[Entry], errors_of: ErrorsOf) -> Iterator[tuple[str, str]]:
+def pictures_of_worst(entries: Sequence[Entry], arrays_of: ArraysOf) -> Iterator[tuple[str, str]]:
     """Yield a title and a picture of the errors of each of the tensors with the lowest SQNR."""
     measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
     for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
-        yield f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(*errors_of(entry["name"]))
+        x, approximation = arrays_of(entry["name"])
+        yield f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(x, approximation)
 
 
-def _svg(x: Any, q: Any) -> str:
+def _svg(x: Any, approximation: Any) -> str:
+    """Return the picture of the errors of an approximation, with text and lines in the colour of the page."""
     try:
         import matplotlib
     except ImportError:
-        return NONE
+        return NO_PICTURE
     matplotlib.use("agg", force=False)
     from matplotlib import pyplot
 
-    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    style: dict[Any, Any] = dict.fromkeys(inked, INK) | {"svg.fonttype": "none", "font.family": "sans-serif"}
+    colours = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style: dict[Any, Any] = dict.fromkeys(colours, INK) | {"svg.fonttype": "none", "font.family": "sans-serif"}
     with pyplot.rc_context(style):
-        figure = fastq.plot.errors(x, q)[0].figure
+        figure = fastq.plot.errors(x, approximation)[0].figure
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True)
         pyplot.close(figure)

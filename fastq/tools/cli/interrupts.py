@@ -12,10 +12,13 @@ import signal
 import sys
 import threading
 
+INTERRUPTED = "Interrupted"  # the line that Ctrl-C leaves
+EXIT_CODE = 128 + signal.SIGINT  # which shells expect
+
 
 def signal_again(dropped: sys.UnraisableHookArgs) -> None:
     """Raise a signal again if Python dropped its exception in a destructor; print other exceptions as usual."""
-    code = getattr(dropped.exc_value, "code", 128 + signal.SIGINT)
+    code = getattr(dropped.exc_value, "code", EXIT_CODE)
     if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit) and isinstance(code, int) and code > 128:
         number = code - 128
         # from another thread, a moment later: here the exception would be dropped again
@@ -44,7 +47,7 @@ class Ending:
         if not self.unwinds:
             try:
                 if number == signal.SIGINT:
-                    os.write(2, b"Interrupted\n")
+                    os.write(2, f"{INTERRUPTED}\n".encode())
             finally:
                 os._exit(128 + number)
         if number == signal.SIGINT:

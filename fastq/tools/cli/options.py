@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from fastq.formats.range_methods import METHODS
 from fastq.system.arguments import reason
-from fastq.tools.cli.errors import refused, regular_expression
+from fastq.tools.cli.errors import regular_expression, usage_errors
 from fastq.tools.files.patterns import check_pattern
 
 S = TypeVar("S")
@@ -58,11 +58,11 @@ def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
         yield pattern, name
 
 
-def suggested(path: Path, scheme_of: Callable[[Any], S]) -> dict[str, S]:
+def read_suggestion(path: Path, scheme_of: Callable[[Any], S]) -> dict[str, S]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
     unreadable = ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError
     told = f"{path.name!r} is not the output of suggest --json for such a file: "
-    with refused(lambda error: told + reason(error), unreadable, "--like"):
+    with usage_errors(lambda error: told + reason(error), unreadable, "--like"):
         return {entry["name"]: scheme_of(entry["scheme"]) for entry in json.loads(path.read_bytes())["tensors"]}
 
 

@@ -27,7 +27,7 @@ def is_watched() -> bool:
 
 
 @contextlib.contextmanager
-def patience(text: str) -> Iterator[None]:
+def line_if_slow(text: str) -> Iterator[None]:
     """Write a line to a terminal if the work takes longer than people wait without a word."""
     timer = threading.Timer(SILENT, click.echo, [text], {"err": True})
     timer.daemon = True
@@ -55,7 +55,7 @@ def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None
         yield advance
 
 
-def counted(things: Sequence[T], noun: str) -> Iterator[T]:
+def with_progress(things: Sequence[T], noun: str) -> Iterator[T]:
     """Yield items, and show how many are done, as `progress_bar` does."""
     with _bar(noun, bars.MofNCompleteColumn(), total=len(things)) as update:
         for thing in things:
@@ -64,7 +64,7 @@ def counted(things: Sequence[T], noun: str) -> Iterator[T]:
 
 
 @contextlib.contextmanager
-def tasks_shown() -> Iterator[None]:
+def dask_progress() -> Iterator[None]:
     """Show how many tasks of dask are done, if it is installed, as `progress_bar` does."""
     if importlib.util.find_spec("dask") is None:
         yield

@@ -15,20 +15,22 @@ import numpy as np
 
 from fastq.results import QuantizedArray
 from fastq.system.atomic import replacing
-from fastq.tools.cli.errors import failures
-from fastq.tools.cli.html_report import ErrorsOf, page, pictures_of_worst
+from fastq.tools.cli.errors import one_line_errors
+from fastq.tools.cli.html_report import ArraysOf, page, pictures_of_worst
 from fastq.tools.cli.output_paths import WRITABLE, with_suffix
-from fastq.tools.cli.progress import patience
-from fastq.tools.cli.tables import EQUAL, Entry, arranged, print_table, shape_text
+from fastq.tools.cli.progress import line_if_slow
+from fastq.tools.cli.tables import EQUAL, Entry, arrange_rows, print_table, shape_text
 from fastq.tools.cli.terminal import print_line, printable
 from fastq.tools.files.pipeline import Converted, total_of
 from fastq.tools.tensors.reading import tensors_of
 from fastq.tools.tensors.tensor import Tensor
 
 COMPARABLE = "float16", "bfloat16", "float32", "float64"
-CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"  # columns
-FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"  # of JSON and of reports
-FIGURES = "bytes_before", "bytes", "sqnr_db"  # of all tensors, as JSON
+# columns of the table of converted tensors
+CONVERTED = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
+# fields of each tensor in JSON and in reports, and of all tensors in JSON
+FIELDS = "name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error"
+FIGURES = "bytes_before", "bytes", "sqnr_db"
 REPORT_HELP = "Also write the table to a .json, .csv or .html file; HTML has pictures of the worst tensors."
 EVERY_HELP = "Print one row for each tensor, also for those that were copied."
 
@@ -57,7 +59,7 @@ report_option = click.option(
 )
 
 
-class Shown(NamedTuple):
+class TableOptions(NamedTuple):
     """The options of a command that say where its table goes."""
 
     as_json: bool
@@ -66,19 +68,24 @@ class Shown(NamedTuple):
     worst_first: bool
 
     @classmethod
-    def taken(cls, given: dict[str, Any]) -> Shown:
+    def taken_from(cls, options: dict[str, Any]) -> TableOptions:
         """Take these options out of the options of a command."""
-        return cls(*(given.pop(name) for name in cls._fields))
+        return cls(
+            as_json=options.pop("as_json"),
+            report=options.pop("report"),
+            every=options.pop("every"),
+            worst_first=options.pop("worst_first"),
+        )
 
 
 def table_options(command: Any) -> Any:
-    """Give a command the options of `Shown`."""
+    """Give a command the options of `TableOptions`."""
     every = click.option("--every", is_flag=True, help=EVERY_HELP)
     return json_option(report_option(every(worst_option(command))))
 
 
-def show(
-    shown: Shown,
+def show_table(
+    options: TableOptions,
     rows: Sequence[Converted],
     columns: Sequence[str] = CONVERTED,
     *,
@@ -86,7 +93,7 @@ def show(
     fields: Sequence[str] = FIELDS,
     title: str,
     done: str = "quantized",
-    errors_of: ErrorsOf | None = None,
+    arrays_of: ArraysOf | None = None,
 ) -> None:
     """Write the report, if there is one, then print the table or JSON, and the sums of all tensors.
 
@@ -97,14 +104,15 @@ def show(
     text = total_text(rows, done=done)
     table = {"tensors": [{field: entry[field] for field in fields} for entry in entries]}
     table |= {name: totals[name] for name in FIGURES}
-    if shown.report is not None:  # before the table, whose reader may end early, as head does
-        with failures(shown.report, shown.report):
-            write_report(shown.report, title, text, table, errors_of)
-    if shown.as_json:
+    if options.report is not None:  # before the table, whose reader may end early, as head does
+        with one_line_errors(options.report, options.report):
+            write_report(options.report, title, text, table, arrays_of)
+    if options.as_json:
         print_json(table)
     else:
         total = totals if "bytes" in columns else None
-        print_table(arranged(entries, every=shown.every, worst_first=shown.worst_first), columns, total=total)
+        shown_rows = arrange_rows(entries, every=options.every, worst_first=options.worst_first)
+        print_table(shown_rows, columns, total=total)
         print_line(text)
 
 
@@ -114,11 +122,13 @@ def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
     measured = [row for row in rows if row.errors is not None]
     counted = f", {len(measured):,} {done}" if measured else ""
     parts = [f"{total.name}{counted}: {total.before:,} -> {total.after:,} bytes"]
-    parts += [f"{total.before / total.after:.2f} x"] if total.after else []
+    if total.after:
+        parts.append(f"{total.before / total.after:.2f} x")
     ratios = [(ratio, row.name) for row in measured if (ratio := row.sqnr_db) is not None and not math.isnan(ratio)]
     if ratios and total.sqnr_db is not None:
         worst, name = min(ratios)
-        parts += [f"{total.sqnr_db:.2f} dB, worst {worst:.2f} dB: {printable(name)}" if worst < math.inf else EQUAL]
+        is_equal = worst == math.inf
+        parts.append(EQUAL if is_equal else f"{total.sqnr_db:.2f} dB, worst {worst:.2f} dB: {printable(name)}")
     return ", ".join(parts)
 
 
@@ -129,14 +139,15 @@ def print_json(table: Entry) -> None:
 
 def json_text(table: Entry) -> str:
     """Return an object as JSON; NaN and infinities, which JSON lacks, are null."""
-    return json.dumps(_finite(table), indent=1, allow_nan=False) + "\n"
+    return json.dumps(_without_infinities(table), indent=1, allow_nan=False) + "\n"
 
 
-def _finite(value: Any) -> Any:
+def _without_infinities(value: Any) -> Any:
+    """Return a value of JSON in which NaN and infinities are None."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _without_infinities(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_without_infinities(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -146,15 +157,17 @@ def csv_text(columns: Sequence[str], entries: Sequence[Entry]) -> str:
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     for entry in entries:
-        writer.writerow({key: shape_text(each) if isinstance(each, tuple) else each for key, each in entry.items()})
+        cells = {key: shape_text(cell) if isinstance(cell, tuple) else cell for key, cell in entry.items()}
+        writer.writerow(cells)
     return text.getvalue()
 
 
-def operands(a: Path | Mapping[str, Tensor], b: Path | Mapping[str, Tensor]) -> ErrorsOf:
+def arrays_of_pictures(a: Path | Mapping[str, Tensor], b: Path | Mapping[str, Tensor]) -> ArraysOf:
     """Return the function that reads what a picture shows: a tensor of A, and the tensor of B with the same name."""
 
     def read(name: str) -> tuple[Any, Any]:
-        ours, theirs = (tensors_of(each) if isinstance(each, Path) else each for each in (a, b))
+        ours = tensors_of(a) if isinstance(a, Path) else a
+        theirs = tensors_of(b) if isinstance(b, Path) else b
         return as_float(ours[name].values()), as_float(theirs[name].codes())
 
     return read
@@ -162,18 +175,18 @@ def operands(a: Path | Mapping[str, Tensor], b: Path | Mapping[str, Tensor]) -> 
 
 def as_float(values: Any) -> Any:
     """Return codes as they are, and values as floats."""
-    is_taken = isinstance(values, QuantizedArray) or values.dtype.name in COMPARABLE
-    return values if is_taken else values.astype(np.float64)
+    is_comparable = isinstance(values, QuantizedArray) or values.dtype.name in COMPARABLE
+    return values if is_comparable else values.astype(np.float64)
 
 
-def write_report(path: Path, title: str, summary: str, table: Entry, errors_of: ErrorsOf | None) -> None:
+def write_report(path: Path, title: str, summary: str, table: Entry, arrays_of: ArraysOf | None) -> None:
     """Write a table to a file of the format that its suffix names: JSON, CSV, or HTML with pictures of the worst."""
     entries = table["tensors"]
     fields = list(entries[0]) if entries else FIELDS
     if path.suffix == ".html":
-        shown = arranged(entries, every=True, worst_first=True)
-        with patience(f"drawing the pictures of {path.name}"):
-            text = page(title, summary, fields, shown, pictures_of_worst(entries, errors_of) if errors_of else ())
+        rows = arrange_rows(entries, every=True, worst_first=True)
+        with line_if_slow(f"drawing the pictures of {path.name}"):
+            text = page(title, summary, fields, rows, pictures_of_worst(entries, arrays_of) if arrays_of else ())
     else:
         text = csv_text(fields, entries) if path.suffix == ".csv" else json_text(table)
     with replacing(path) as file:

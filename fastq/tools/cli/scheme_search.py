@@ -28,7 +28,7 @@ from fastq.tools.files.measured_errors import NO_ERRORS, signal_of
 from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs
 from fastq.tools.gguf_files.gguf_file import open_gguf
-from fastq.tools.gguf_files.mixes import MIXES, is_quantized, model_of
+from fastq.tools.gguf_files.mixes import LIKE_MIX, MIXES, is_quantized, model_of
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, PRESETS, LayerScheme
 from fastq.tools.plot.schemes import INTEGERS, Trial, sample_of
@@ -43,12 +43,11 @@ GGUF_PART = 1 << 20
 MANY = 64  # parts that are enough to stop early
 COMPILED_FROM = 1 << 19  # elements from which compiling a kernel takes less time than the reference
 NEAR = 1.0  # decibels by which a sample may miss a ratio that the whole reaches; samples of rows differ by less
-TAKES_LIKE = MIXES["Q8_0"]  # the mix of `fastq gguf --like` without a type
 LIKE = "suggest --json > FILE writes them"
 
 
-class Way(NamedTuple):
-    """A scheme for a tensor."""
+class Candidate(NamedTuple):
+    """A scheme that may be chosen for a tensor."""
 
     scheme: Scheme | str
     nbytes: int  # bytes that the command stores for the tensor
@@ -59,9 +58,9 @@ class Way(NamedTuple):
 class Trials(NamedTuple):
     """How schemes are tried for a file or folder."""
 
-    ways: Callable[[Tensor], list[Way]]  # returns the schemes of a tensor
-    stays: Callable[[Tensor], str] = lambda tensor: ""  # why a tensor is left out
-    group: Callable[[Tensor], Any] = lambda tensor: tensor.name  # tensors of one group have one scheme
+    candidates: Callable[[Tensor], list[Candidate]]  # returns the schemes of a tensor
+    reason_against: Callable[[Tensor], str] = lambda tensor: ""  # returns why a tensor is left out
+    group_of: Callable[[Tensor], Any] = lambda tensor: tensor.name  # tensors of one group have one scheme
     vectors: bool = False  # whether tensors of one axis are quantized
 
 
@@ -73,15 +72,18 @@ class Suggestion(NamedTuple):
     sqnr_db: tuple[float, ...]
 
 
-def schemes_for(source: Path) -> Trials:
+def trials_for(source: Path) -> Trials:
     """Return how schemes are tried for a file or folder."""
     if source.suffix == ".gguf":
         file = open_gguf(source)
         architecture = model_of(file).architecture
         quantized = {name for name, spec in file.tensors.items() if is_quantized(spec, architecture)}
-        return Trials(_ways_of_gguf, lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf")
+        return Trials(
+            candidates=_gguf_candidates,
+            reason_against=lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf",
+        )
     if not (source / CONFIG).is_file():
-        return Trials(_ways_of_file, vectors=source.suffix == ".npy")
+        return Trials(candidates=_file_candidates, vectors=source.suffix == ".npy")
     try:
         model = ModelFolder.open(source)
         rules = Rules(PRESETS["W8A8"])
@@ -89,22 +91,24 @@ def schemes_for(source: Path) -> Trials:
             check_floats(model)
         plan = None if model.quantization else make_plan(model.tensors, model.config, rules)
     except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
-        return Trials(_ways_of_file)
+        return Trials(candidates=_file_candidates)
 
-    def stays(tensor: Tensor) -> str:
+    def reason_against(tensor: Tensor) -> str:
         if plan is None or tensor.name not in plan.quantized:
-            why = plan and plan.copied.get(tensor.name)
-            return f"copied by fastq convert: {why}" if why else "not quantized by fastq convert"
+            reason = plan and plan.copied.get(tensor.name)
+            return f"copied by fastq convert: {reason}" if reason else "not quantized by fastq convert"
         return "rows shorter than a group" if tensor.shape[-1] % LEAST_GROUP else ""
 
+    matrices = [*plan.matrices] if plan else []
+    conversion_to = functools.cache(partial(_conversion_to_preset, model, matrices))
     return Trials(
-        partial(_ways_of_model, functools.cache(partial(_as_preset, model, [*plan.matrices] if plan else []))),
-        stays,
-        lambda tensor: read_as_one(tensor.name.removesuffix(".weight"), tensor.shape[-1]),
+        candidates=partial(_model_candidates, conversion_to),
+        reason_against=reason_against,
+        group_of=lambda tensor: read_as_one(tensor.name.removesuffix(".weight"), tensor.shape[-1]),
     )
 
 
-def command(source: Path, schemes: Counter[str]) -> str:
+def command_line(source: Path, schemes: Counter[str]) -> str:
     """Return the command for the schemes, given with the number of tensors of each."""
     ((most, _),) = schemes.most_common(1)
     if source.suffix == ".gguf":
@@ -119,32 +123,37 @@ def command(source: Path, schemes: Counter[str]) -> str:
 # The search
 
 
-def cheapest(tensors: Sequence[Sequence[Way]], least: float) -> Suggestion | None:
-    """Return the scheme of the fewest bytes by which each of some tensors reaches an SQNR, given their ways.
+def cheapest(tensors: Sequence[Sequence[Candidate]], least: float) -> Suggestion | None:
+    """Return the scheme of the fewest bytes by which each of some tensors reaches an SQNR, given their candidates.
 
     If none does, it is the one whose worst tensor is best. None if no scheme can hold the values.
     """
-    ways = [{way.scheme: way for way in of_tensor} for of_tensor in tensors]
-    common = [[each[scheme] for each in ways] for scheme in ways[0] if all(scheme in each for each in ways)]
-    common.sort(key=lambda row: sum(way.nbytes for way in row))
-    for row in common:
-        if found := _reaching(row, least):
-            return found
+    by_scheme = [{candidate.scheme: candidate for candidate in candidates} for candidates in tensors]
+    common = [scheme for scheme in by_scheme[0] if all(scheme in candidates for candidates in by_scheme)]
+    trials = [[candidates[scheme] for candidates in by_scheme] for scheme in common]
+    trials.sort(key=lambda candidates: sum(candidate.nbytes for candidate in candidates))
+    for candidates in trials:
+        if suggestion := _suggestion_if_reached(candidates, least):
+            return suggestion
     best = None
-    for row in reversed(common):  # the most bytes first, of which most others are soon known to fall short
-        best = _reaching(row, -math.inf if best is None else min(best.sqnr_db)) or best
+    for candidates in reversed(trials):  # after the scheme with the most bytes, most are soon known to fall short
+        best = _suggestion_if_reached(candidates, -math.inf if best is None else min(best.sqnr_db)) or best
     return best
 
 
-def _reaching(ways: Sequence[Way], least: float) -> Suggestion | None:
-    """Return the suggestion of one scheme, if all tensors reach an SQNR by it."""
+def _suggestion_if_reached(candidates: Sequence[Candidate], least: float) -> Suggestion | None:
+    """Return the suggestion of one scheme, if all tensors reach an SQNR by it, given the candidate of each."""
     ratios = []
-    for way in ways:
-        ratio = way.sqnr_db(least)
+    for candidate in candidates:
+        ratio = candidate.sqnr_db(least)
         if ratio is None:
             return None
         ratios.append(ratio)
-    return Suggestion(ways[0].scheme, tuple(way.nbytes for way in ways), tuple(ratios))
+    return Suggestion(
+        scheme=candidates[0].scheme,
+        nbytes=tuple(candidate.nbytes for candidate in candidates),
+        sqnr_db=tuple(ratios),
+    )
 
 
 class _Budget:
@@ -166,7 +175,7 @@ class _Budget:
         return self._left < 0
 
 
-def _spread(count: int) -> Iterator[int]:
+def _spread_indices(count: int) -> Iterator[int]:
     """Yield the indices below a number so that the first ones are spread over all."""
     yield from np.random.default_rng(0).permutation(count).tolist()
 
@@ -180,18 +189,18 @@ def _check_finite(ends: tuple[Array, Array]) -> None:
 # Files of tensors
 
 
-def _ways_of_file(tensor: Tensor) -> list[Way]:
+def _file_candidates(tensor: Tensor) -> list[Candidate]:
     """Return the schemes of `fastq quantize` with their bytes in its file; none is larger than the tensor."""
-    whole = _Whole(tensor.values())
-    found = []
-    for scheme in _schemes_for(len(tensor.shape)):
+    array = _WholeArray(tensor.values())
+    candidates = []
+    for scheme in _file_schemes(len(tensor.shape)):
         nbytes = _stored_bytes(tensor, scheme)
         if nbytes < tensor.nbytes:
-            found.append(Way(scheme, nbytes, partial(whole.sqnr_db, scheme)))
-    return found
+            candidates.append(Candidate(scheme=scheme, nbytes=nbytes, sqnr_db=partial(array.sqnr_db, scheme)))
+    return candidates
 
 
-def _schemes_for(ndim: int) -> Iterator[Scheme]:
+def _file_schemes(ndim: int) -> Iterator[Scheme]:
     """Yield schemes: each format with one scale, with scales along each axis, and in blocks along each axis."""
     for dtype in (*INTEGERS, *FLOATS):
         for symmetric in (True, False) if dtype in INTEGERS else (True,):
@@ -214,11 +223,12 @@ def _stored_bytes(tensor: Tensor, scheme: Scheme) -> int:
     return sum(spec.nbytes for spec in stored_specs(tensor.name, record))
 
 
-class _Whole:
+class _WholeArray:
     """An array of a file, on which schemes are measured part by part, without a kernel for each of them."""
 
     def __init__(self, x: Array) -> None:
-        self.x, self.signal = x, signal_of(x)
+        self.x = x
+        self.signal = signal_of(x)
         self._range = functools.cache(partial(reference.minmax, x))  # by axis and block size
         _check_finite(self._range())
         self._decoded = np.empty(x.shape, np.float64 if x.dtype == np.float64 else np.float32)
@@ -227,28 +237,29 @@ class _Whole:
         """Return the SQNR in decibels that `fastq quantize` gets by a scheme, or None if it is below others."""
         try:
             with np.errstate(all="ignore"):  # codes at the ends of float32 decode to infinity, which is too much noise
-                return self._measured(scheme, least)
+                return self._measure(scheme, least)
         except ValueError:  # no scale of the format holds the range, and quantize refuses it
             return None
 
-    def _measured(self, scheme: Scheme, least: float) -> float | None:
+    def _measure(self, scheme: Scheme, least: float) -> float | None:
+        """Quantize and dequantize part by part, until the noise is too much; return the SQNR."""
         budget = _Budget(self.signal, least)
-        parts = _parts(self.x.shape, scheme)
-        decode = self._integers if scheme.dtype in INTEGERS else self._floats
-        for k in _spread(len(parts)):
-            given = self.x[parts[k]].astype(self._decoded.dtype, copy=False)
-            values = decode(given, parts[k], scheme)
-            self._decoded[parts[k]] = values
-            if budget.is_spent_by(given, values):
+        parts = _cut_into_parts(self.x.shape, scheme)
+        round_trip = self._integer_round_trip if scheme.dtype in INTEGERS else self._float_round_trip
+        for k in _spread_indices(len(parts)):
+            values = self.x[parts[k]].astype(self._decoded.dtype, copy=False)
+            decoded = round_trip(values, parts[k], scheme)
+            self._decoded[parts[k]] = decoded
+            if budget.is_spent_by(values, decoded):
                 return None
         ratio = fastq.compare(self.x, self._decoded).sqnr_db
         return ratio if ratio >= least else None
 
-    def _integers(self, given: Array, part: tuple[slice, ...], scheme: Scheme) -> Array:
-        """Return what is left of a part in integer codes: as by the reference, which takes several times as long."""
+    def _integer_round_trip(self, values: Array, part: tuple[slice, ...], scheme: Scheme) -> Array:
+        """Return the values of a part after integer codes: as by the reference, which takes several times as long."""
         scale, zero_point = self._parameters(part, scheme)
         first, last = as_qtype(scheme.dtype).code_range(scheme.symmetric)
-        steps = np.rint(given / scale)
+        steps = np.rint(values / scale)
         np.clip(steps, first - zero_point, last - zero_point, out=steps)
         return np.multiply(steps, scale, out=steps)
 
@@ -260,46 +271,50 @@ class _Whole:
         if axis is None:
             params = reference.choose_qparams(np.stack(self._range()), **options)
             return params.scale, params.zero_point.astype(self._decoded.dtype)
-        where, (start, stop, _) = list(part), part[axis].indices(self.x.shape[axis])
+        start, stop, _ = part[axis].indices(self.x.shape[axis])
+        indices: tuple[slice, ...] = (part[axis],)
         if size:
-            where[axis] = slice(start // size, -(-stop // size))
-        else:
-            where = [part[axis]]
-        ends = np.stack([each[tuple(where)] for each in self._range(axis=axis, block_size=size)], axis=-1)
+            blocks = slice(start // size, -(-stop // size))
+            indices = (*part[:axis], blocks, *part[axis + 1 :])
+        lo, hi = self._range(axis=axis, block_size=size)
+        ends = np.stack([lo[indices], hi[indices]], axis=-1)
         params = reference.choose_qparams(ends.reshape(-1, 2), **{**options, "axis": 0, "block_size": 0})
         shape = ends.shape[:-1] if size else [-1 if k == axis else 1 for k in range(self.x.ndim)]
         scale = params.scale.reshape(shape)
         zero_point = params.zero_point.reshape(shape).astype(self._decoded.dtype)
         if not size:
             return scale, zero_point
-        of_elements = np.arange(stop - start) // size
-        return scale.take(of_elements, axis), zero_point.take(of_elements, axis)
+        block_of_element = np.arange(stop - start) // size
+        return scale.take(block_of_element, axis), zero_point.take(block_of_element, axis)
 
-    def _floats(self, given: Array, part: tuple[slice, ...], scheme: Scheme) -> Array:
-        """Return what is left of a part, which has whole blocks or channels, by the reference."""
-        arguments, lo, hi = scheme.arguments_for(self.x.dtype), *self._range()
-        held = self.x[part]
+    def _float_round_trip(self, values: Array, part: tuple[slice, ...], scheme: Scheme) -> Array:
+        """Return the values of a part, which has whole blocks or channels, after float codes, by the reference."""
+        arguments = scheme.arguments_for(self.x.dtype)
+        original = self.x[part]
+        lo, hi = self._range()
         if as_qtype(scheme.dtype).has_tensor_scale:
-            return _beside_the_largest(np.maximum(-lo, hi), arguments, held)
-        ranged = np.stack([lo, hi]) if scheme.axis is None else held
-        values: Array = reference.fake_quantize(given, qparams=reference.choose_qparams(ranged, **arguments))
-        return values
+            return _round_trip_with_largest(np.maximum(-lo, hi), arguments, original)
+        params = reference.choose_qparams(np.stack([lo, hi]) if scheme.axis is None else original, **arguments)
+        decoded: Array = reference.fake_quantize(values, qparams=params)
+        return decoded
 
 
-def _beside_the_largest(largest: Array, arguments: Mapping[str, Any], given: Array) -> Array:
-    """Quantize and dequantize a part of an array, all of whose scales depend on its largest magnitude."""
-    along = arguments["axis"]
-    if given.ndim == 1:
-        row: Array = _beside_the_largest(largest, {**arguments, "axis": 1}, given[np.newaxis])[0]
+def _round_trip_with_largest(largest: Array, arguments: Mapping[str, Any], part: Array) -> Array:
+    """Quantize and dequantize a part of an array, all of whose scales depend on its largest magnitude.
+
+    The part is quantized next to elements with that magnitude.
+    """
+    if part.ndim == 1:
+        row: Array = _round_trip_with_largest(largest, {**arguments, "axis": 1}, part[np.newaxis])[0]
         return row
-    across = 1 if along == 0 else 0
-    once = np.full_like(given.take([0], axis=across), largest)
-    q = reference.quantize(np.concatenate([given, once], axis=across), **arguments)
-    values: Array = reference.dequantize(q).take(range(given.shape[across]), axis=across)
-    return values
+    across = 1 if arguments["axis"] == 0 else 0
+    with_magnitude = np.full_like(part.take([0], axis=across), largest)
+    q = reference.quantize(np.concatenate([part, with_magnitude], axis=across), **arguments)
+    decoded: Array = reference.dequantize(q).take(range(part.shape[across]), axis=across)
+    return decoded
 
 
-def _parts(shape: tuple[int, ...], scheme: Scheme) -> list[tuple[slice, ...]]:
+def _cut_into_parts(shape: tuple[int, ...], scheme: Scheme) -> list[tuple[slice, ...]]:
     """Cut an array into parts that have whole blocks or channels, with about `PART` elements each."""
     axis = _axis_of(scheme)
     size = scheme.block_size
@@ -313,7 +328,8 @@ def _parts(shape: tuple[int, ...], scheme: Scheme) -> list[tuple[slice, ...]]:
         axes = [k for k in axes if k != axis]
     along = max(axes, key=lambda k: min(shape[k] // units[k], MANY))
     step = max(PART * shape[along] // (math.prod(shape) * units[along]), 1) * units[along]
-    before, after = (slice(None),) * along, (slice(None),) * (len(shape) - along - 1)
+    before = (slice(None),) * along
+    after = (slice(None),) * (len(shape) - along - 1)
     return [(*before, slice(start, start + step), *after) for start in range(0, shape[along], step)]
 
 
@@ -325,35 +341,37 @@ def _axis_of(scheme: Scheme) -> int | None:
 # Models
 
 
-def _as_preset(model: ModelFolder, matrices: Sequence[Matrix], name: str) -> Quantization | None:
+def _conversion_to_preset(model: ModelFolder, matrices: Sequence[Matrix], name: str) -> Quantization | None:
     """Return the conversion of a model to one scheme, without the matrices that readers fuse with unfit ones.
 
     These are matrices whose rows are not whole groups. None if no others are left.
     """
     group = PRESETS[name].weights.group_size
-    fused = {each.module: read_as_one(each.module, each.shape[1]) for each in matrices}
-    unfit = {fused[each.module] for each in matrices if each.shape[1] % group}
-    stay = [module for module, each in fused.items() if each in unfit]
-    if len(stay) == len(fused):
+    fused_matrix_of = {matrix.module: read_as_one(matrix.module, matrix.shape[1]) for matrix in matrices}
+    unfit = {fused_matrix_of[matrix.module] for matrix in matrices if matrix.shape[1] % group}
+    left_alone = [module for module, fused_matrix in fused_matrix_of.items() if fused_matrix in unfit]
+    if len(left_alone) == len(fused_matrix_of):
         return None
-    return Quantization(model, Rules(PRESETS[name], ignore=tuple(f"re:{re.escape(module)}$" for module in stay)))
+    patterns = tuple(f"re:{re.escape(module)}$" for module in left_alone)
+    return Quantization(model, Rules(PRESETS[name], ignore=patterns))
 
 
-def _ways_of_model(converted: Callable[[str], Quantization | None], tensor: Tensor) -> list[Way]:
+def _model_candidates(conversion_to: Callable[[str], Quantization | None], tensor: Tensor) -> list[Candidate]:
     """Return the schemes of `fastq convert` for a tensor of matrices, without those that quantize activations."""
     values = tensor.values()
-    found = []
+    candidates = []
     _check_finite(reference.minmax(values))
     for name, preset in PRESETS.items():
         if preset.activations or tensor.shape[-1] % preset.weights.group_size:
             continue
-        conversion = converted(name)
+        conversion = conversion_to(name)
         if conversion is None or tensor.name not in conversion.plan.quantized:
             continue
         tasks = partial(conversion.tasks_of, tensor.name)
         nbytes = sum(spec.nbytes for task in tasks() for spec in task.specs)
-        found.append(Way(name, nbytes, partial(_of_tasks, tasks, values, _options_of(preset))))
-    return found
+        sqnr_db = partial(_sqnr_of_tasks, tasks, values, _options_of(preset))
+        candidates.append(Candidate(scheme=name, nbytes=nbytes, sqnr_db=sqnr_db))
+    return candidates
 
 
 def _options_of(preset: LayerScheme) -> dict[str, Any]:
@@ -365,17 +383,19 @@ def _options_of(preset: LayerScheme) -> dict[str, Any]:
     return {**options, "symmetric": weights.symmetric, "convention": "compressed-tensors"}
 
 
-def _of_tasks(tasks: Callable[[], list[Task]], values: Array, options: Mapping[str, Any], least: float) -> float | None:
+def _sqnr_of_tasks(
+    tasks: Callable[[], list[Task]], values: Array, options: Mapping[str, Any], least: float
+) -> float | None:
     """Return the SQNR that tasks get, or None if it is below others; the tasks are run if a sample comes near."""
-    if Trial(values).measured(options).sqnr_db < least - NEAR:
+    if Trial(values).measure(options).sqnr_db < least - NEAR:
         return None
     budget = _Budget(signal_of(values), least)
     errors = NO_ERRORS
     for task in tasks():
         for work in task.pieces:
-            of_piece = work().errors or NO_ERRORS
-            errors = errors.with_more(of_piece)
-            if budget.is_spent_on(of_piece.noise):
+            errors_of_piece = work().errors or NO_ERRORS
+            errors = errors.with_more(errors_of_piece)
+            if budget.is_spent_on(errors_of_piece.noise):
                 return None
     return errors.sqnr_db if errors.sqnr_db >= least else None
 
@@ -383,7 +403,7 @@ def _of_tasks(tasks: Callable[[], list[Task]], values: Array, options: Mapping[s
 # GGUF
 
 
-def _ways_of_gguf(tensor: Tensor) -> list[Way]:
+def _gguf_candidates(tensor: Tensor) -> list[Candidate]:
     """Return the types of GGUF for rows, without those that `fastq gguf` takes with an importance matrix only.
 
     Only searches take kernels, each of which may have to be compiled: for few elements the reference is as fast
@@ -394,20 +414,21 @@ def _ways_of_gguf(tensor: Tensor) -> list[Way]:
         raise ValueError("it has NaN or infinite values")
     rows = values.reshape(-1, values.shape[-1])
     whole = _Rows(rows)
-    fitting = [
-        form
-        for form in WRITTEN.values()
-        if values.shape[-1] % form.size == 0 and not TAKES_LIKE.needs(tensor.name, TENSOR_TYPES[form.name])
-    ]
-    found = [Way(form.name, rows.size // form.size * form.nbytes, partial(whole.sqnr_db, form)) for form in fitting]
-    return [*found, Way("BF16", 2 * rows.size, whole.sqnr_db_of_bfloat16)]
+    candidates = []
+    for form in WRITTEN.values():
+        needs_imatrix = MIXES[LIKE_MIX].needs(tensor.name, TENSOR_TYPES[form.name])
+        if values.shape[-1] % form.size == 0 and not needs_imatrix:
+            nbytes = rows.size // form.size * form.nbytes
+            candidates.append(Candidate(scheme=form.name, nbytes=nbytes, sqnr_db=partial(whole.sqnr_db, form)))
+    return [*candidates, Candidate(scheme="BF16", nbytes=2 * rows.size, sqnr_db=whole.sqnr_db_of_bfloat16)]
 
 
 class _Rows:
     """Rows of a GGUF file, on which types of blocks are measured."""
 
     def __init__(self, rows: Array) -> None:
-        self.rows, self.signal = rows, signal_of(rows)
+        self.rows = rows
+        self.signal = signal_of(rows)
         self._sample = sample_of(rows, {"dtype": "int8"}).astype(np.float32)
 
     def sqnr_db(self, form: BlockFormat, least: float) -> float | None:
@@ -417,33 +438,34 @@ class _Rows:
         """
         try:
             if self._sample.size < self.rows.size:
-                sampled = _through(form, self._sample)
+                sampled = _round_trip(form, self._sample)
                 if reference.compare(self._sample, sampled).sqnr_db < least - NEAR:
                     return None
-            return self._measured(partial(_through, form), least)
+            return self._measure(partial(_round_trip, form), least)
         except ValueError:
             return None
 
     def sqnr_db_of_bfloat16(self, least: float) -> float | None:
         """Return the SQNR in decibels of bfloat16, or None if it is below others."""
-        return self._measured(lambda rows: rows.astype(numpy_dtype("BF16")).astype(np.float32), least)
+        return self._measure(lambda rows: rows.astype(numpy_dtype("BF16")).astype(np.float32), least)
 
-    def _measured(self, decoded: Callable[[Array], Array], least: float) -> float | None:
+    def _measure(self, round_trip: Callable[[Array], Array], least: float) -> float | None:
+        """Quantize and dequantize part by part, until the noise is too much; return the SQNR."""
         budget = _Budget(self.signal, least)
-        found = np.empty(self.rows.shape, np.float32)
+        decoded = np.empty(self.rows.shape, np.float32)
         step = max(GGUF_PART // self.rows.shape[1], 1)
         starts = range(0, len(self.rows), step)
-        for k in _spread(len(starts)):
+        for k in _spread_indices(len(starts)):
             part = slice(starts[k], starts[k] + step)
-            found[part] = decoded(self.rows[part].astype(np.float32, copy=False))
-            if budget.is_spent_by(self.rows[part], found[part]):
+            decoded[part] = round_trip(self.rows[part].astype(np.float32, copy=False))
+            if budget.is_spent_by(self.rows[part], decoded[part]):
                 return None
-        ratio = fastq.compare(self.rows, found).sqnr_db
+        ratio = fastq.compare(self.rows, decoded).sqnr_db
         return ratio if ratio >= least else None
 
 
-def _through(form: BlockFormat, rows: Array) -> Array:
-    """Return what is left of rows in a type of blocks."""
+def _round_trip(form: BlockFormat, rows: Array) -> Array:
+    """Return the values of rows after a type of blocks."""
     compiled = rows.size >= COMPILED_FROM
     quantize = fastq.gguf.quantize if compiled or form.searches(weighted=False) else reference.gguf.quantize
     dequantize = fastq.gguf.dequantize if compiled else reference.gguf.dequantize

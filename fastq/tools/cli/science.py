@@ -9,19 +9,19 @@ import itertools
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fastq.tools.cli import options
-from fastq.tools.cli.errors import failures, refused
-from fastq.tools.cli.input_paths import FOLDER, ZARR_STORE, Source
+from fastq.tools.cli.errors import one_line_errors, usage_errors
+from fastq.tools.cli.input_paths import FOLDER, ZARR_STORE, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import is_given
 from fastq.tools.cli.output_paths import check_out, sizes_text
-from fastq.tools.cli.progress import tasks_shown
+from fastq.tools.cli.progress import dask_progress
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.files.patterns import check_patterns, fits
 from fastq.tools.files.texts import count_text
@@ -38,7 +38,7 @@ from fastq.tools.tensors.netcdf_zarr import (
 )
 from fastq.tools.tensors.netcdf_zarr_copies import Result, write
 
-SRC = Source(*NETCDF, FOLDER, ZARR_STORE)
+SRC = InputPath(*NETCDF, FOLDER, ZARR_STORE)
 # characters are read as strings, since writing them would add an axis
 AS_STORED = dict.fromkeys(("mask_and_scale", "decode_times", "decode_timedelta", "decode_coords"), False)
 OF_WRITING = "force", "level", "exclude", "drop"  # options that are not those of a function
@@ -47,15 +47,18 @@ OF_ALL = "N holds for all variables, NAME=N for one; repeatable."
 
 
 def numbers_callback(kind: Callable[[str], Any], named: bool = False) -> Callable[..., Any]:
-    """Return the callback of an option: it returns one number for all variables, or a dict of numbers by name."""
+    """Return the callback of an option: it returns one number for all variables, or a dict of numbers by name.
+
+    `kind` makes a number of a text. With `named`, each number needs the name of a variable.
+    """
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
         pairs = [text.rpartition("=") for text in texts]
-        wanted = "NAME=NUMBER" if named else "NUMBER, nor NAME=NUMBER for each variable"
-        with refused(lambda error: f"{' '.join(texts)!r} is not {wanted}"):
+        form = "NAME=NUMBER" if named else "NUMBER, nor NAME=NUMBER for each variable"
+        with usage_errors(lambda error: f"{' '.join(texts)!r} is not {form}"):
             numbers = {name: kind(number) for name, _, number in pairs}
         if "" in numbers and named:
-            raise click.BadParameter(f"{texts[0]!r} is not {wanted}")
+            raise click.BadParameter(f"{texts[0]!r} is not {form}")
         if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
             one = "" if named else "one number for all variables, or "
             raise click.BadParameter(f"give {one}NAME=NUMBER once for each of some variables")
@@ -83,54 +86,60 @@ def convert_store(
     source: Path,
     out: Path,
     convert: functools.partial[Any],
-    told: dict[str, str],
+    attributes: dict[str, str],
     *,
     force: bool,
     level: int,
     exclude: tuple[str, ...],
     drop: tuple[str, ...],
 ) -> None:
-    """Write the Dataset that a function returns, and print the attributes of its variables."""
+    """Write the Dataset that a function returns, and print attributes of its variables, by the titles of columns."""
     _check_out(source, out, force)
     if is_given("level") and out.suffix == ZARR:
         raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
-    with failures(source, out), _opened(source) as ds:
+    with one_line_errors(source, out), _open_store(source) as ds:
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
-        with tasks_shown(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
-            excluded, dropped = _left(source, ds, exclude, drop)
-            made = _converted(source, ds, functools.partial(convert, exclude=excluded))
-            names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
-            new = [name for name in made.variables if name not in ds.variables]
-            result = Result(before=ds, after=made, changed=[*names, *new], dropped=dropped)
+        with dask_progress(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
+            excluded, dropped = _excluded_and_dropped(source, ds, exclude, drop)
+            converted = _call_converter(source, ds, functools.partial(convert, exclude=excluded))
+            keys = attributes.values()
+            names = [name for name in ds.data_vars if _has_new(converted[name].attrs, ds[name].attrs, keys)]
+            new = [name for name in converted.variables if name not in ds.variables]
+            result = Result(before=ds, after=converted, changed=[*names, *new], dropped=dropped)
             write(source, Path(folder) / out.name, result, level, note)
-            _put(Path(folder) / out.name, out, Path(folder) / "replaced")
-    entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
-    for name, entry in zip(names, entries, strict=True):
-        entry.update({column: shortest_number(made[name].attrs.get(attribute)) for column, attribute in told.items()})
+            _move_into_place(Path(folder) / out.name, out, Path(folder) / "replaced")
+    entries: list[Entry] = []
+    for name in names:
+        variable = converted[name]
+        values = {column: shortest_number(variable.attrs.get(key)) for column, key in attributes.items()}
+        entries.append({"variable": str(name), "dtype": str(variable.dtype), **values})
     if entries:
-        print_table(entries, ("variable", "dtype", *told))
+        print_table(entries, ("variable", "dtype", *attributes))
     else:
         click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
     click.echo(f"{count_text(len(names), 'variable')}: {sizes_text(source, out)}")
 
 
-def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _excluded_and_dropped(
+    source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
     """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
     names = [str(name) for name in ds.variables]
     lost = unreadable_variables(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
-        with refused(argument=option):
+        with usage_errors(argument=option):
             check_patterns(option, patterns, [*names, *lost], "variable")
     dropped = [name for name in (*names, *lost) if any(fits(name, pattern) for pattern in drop)]
-    if others := [name for name in lost if name not in dropped]:
-        ways = " ".join(f"--drop {name}" for name in others)
-        raise ValueError(f"netCDF4 can't read {', '.join(others)}, which OUT would lack: {ways} allows it")
-    stay = [name for name in names if any(fits(name, pattern) for pattern in exclude)]
-    excluded = dict.fromkeys((*stay, *dropped, *special_variables(source)))
+    still_lost = [name for name in lost if name not in dropped]
+    if still_lost:
+        drops = " ".join(f"--drop {name}" for name in still_lost)
+        raise ValueError(f"netCDF4 can't read {', '.join(still_lost)}, which OUT would lack: {drops} allows it")
+    excluded_by_name = [name for name in names if any(fits(name, pattern) for pattern in exclude)]
+    excluded = dict.fromkeys((*excluded_by_name, *dropped, *special_variables(source)))
     return [name for name in excluded if name in ds.variables], [name for name in dropped if name in ds.variables]
 
 
-def _put(made: Path, out: Path, replaced: Path) -> None:
+def _move_into_place(made: Path, out: Path, replaced: Path) -> None:
     """Move what was made to its place; a store that was there comes back after an interrupt or an error."""
     try:
         if out.is_dir():
@@ -142,41 +151,42 @@ def _put(made: Path, out: Path, replaced: Path) -> None:
         raise
 
 
-def _converted(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
+def _call_converter(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
     """Return what a function with the options of a command makes; name the option or the file that it refuses."""
     try:
-        with warnings.catch_warnings(record=True) as seen:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            made = convert(ds)
+            converted = convert(ds)
     except (TypeError, ValueError) as error:
         name = str(error).partition(" ")[0]
-        blamed = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
+        argument = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
         text = str(error).replace("fastq.xarray.", "fastq ")
-        if blamed == "FILE":
-            text = _on_the_command_line(source, ds, text)
-        raise click.BadParameter(text, param_hint=f"'{blamed}'") from error
-    for each in seen:
-        note(each.message)
-    return made
+        if argument == "FILE":
+            text = _with_advice_for_command(source, ds, text)
+        raise click.BadParameter(text, param_hint=f"'{argument}'") from error
+    for warning in caught:
+        note(warning.message)
+    return converted
 
 
-def _on_the_command_line(source: Path, ds: Any, text: str) -> str:
+def _with_advice_for_command(source: Path, ds: Any, text: str) -> str:
     """Return the text of an error of a function with advice for the command instead of that for Python."""
-    about = next((name for name in ds.data_vars if f"{name!r}" in text), None)
-    text, found, _ = text.partition(ADVICE_IN_PYTHON)
+    variable = next((name for name in ds.data_vars if f"{name!r}" in text), None)
+    text, python_advice, _ = text.partition(ADVICE_IN_PYTHON)
     if text.startswith("ds has "):
         text = f"{source.name!r}{text.removeprefix('ds')}"
-    if about is None:
+    if variable is None:
         return text
-    if found and source.is_file():
-        kind, number = ("f", "9.96921e+36") if ds[about].dtype == "float32" else ("d", "9.969209968386869e+36")
-        text += f": ncatted -a _FillValue,{about},c,{kind},{number} {source.name} of NCO names it"
-    return f"{text}; --exclude {about} leaves the variable as it is"
+    if python_advice and source.is_file():
+        is_single = ds[variable].dtype == "float32"
+        value = "f,9.96921e+36" if is_single else "d,9.969209968386869e+36"  # the default fill values of netCDF
+        text += f": ncatted -a _FillValue,{variable},c,{value} {source.name} of NCO names it"
+    return f"{text}; --exclude {variable} leaves the variable as it is"
 
 
-def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
-    """Return whether an attribute in `told` is new: another object, even if the number is the same."""
-    return any(attributes.get(key) is not before.get(key) for key in told.values())
+def _has_new(attributes: dict[Any, Any], before: dict[Any, Any], keys: Iterable[str]) -> bool:
+    """Return whether one of some attributes is new: another object, even if the number is the same."""
+    return any(attributes.get(key) is not before.get(key) for key in keys)
 
 
 def _check_out(source: Path, out: Path, force: bool) -> None:
@@ -198,7 +208,7 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _opened(source: Path) -> Iterator[Any]:
+def _open_store(source: Path) -> Iterator[Any]:
     """Open a file or a store without decoding, in chunks if dask is installed."""
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
     groups = groups_of(source, **AS_STORED)

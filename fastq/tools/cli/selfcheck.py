@@ -58,7 +58,7 @@ VALUES: dict[str, Callable[[Generator, int], Array]] = {
 }
 
 
-def _unaligned(x: Array) -> Array:
+def _at_odd_address(x: Array) -> Array:
     shifted = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
     shifted[...] = x
     return shifted
@@ -70,7 +70,7 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "strided": lambda x: np.stack([x, x], axis=-1)[..., 0],
     "reversed": lambda x: x[(slice(None, None, -1),) * x.ndim],
     "broadcast": lambda x: np.broadcast_to(x[:1], x.shape) if x.ndim else x,
-    "unaligned": _unaligned,
+    "unaligned": _at_odd_address,
     "read-only": lambda x: np.broadcast_to(x, x.shape),
     "big-endian": lambda x: x if x.dtype.kind == "V" else x.astype(x.dtype.newbyteorder(">")),  # ml_dtypes has no order
 }

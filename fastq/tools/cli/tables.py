@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.table import Table
 
-from fastq.tools.cli.terminal import UNLIMITED, print_wrapped, printable, terminal_width
+from fastq.tools.cli.terminal import UNLIMITED, console_for_tables, print_wrapped, printable, terminal_width
 from fastq.tools.files.texts import count_text
 
 OUTLIERS_SHOWN = 4
@@ -38,7 +36,7 @@ TITLES = {
 }
 TEXT = ("name", "variable", "dtype", "scheme", "type", "from", "to", "key", "value", "a", "b")
 COUNTS = ("nan", "infinite", "clipped", "outliers")  # columns in which None is shown as a dash
-SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # names shown for rows that become one
+SUMS = ("bytes", "bytes_before", "bytes_a", "bytes_b")  # columns that are added up for rows that become one
 STYLES = {"bits": ".3f", "sqnr_db": ".2f", "lo": ".4g", "hi": ".4g", "Gelem/s": ".2f", "x reference": ".1f"}
 STYLES |= dict.fromkeys(("max_abs_error", "mean_abs_error", "mse", "max_relative_error"), ".3g")
 STYLES |= dict.fromkeys(("scale_factor", "add_offset"), ",.9g")  # all digits of a float32, not of its float64 in zarr
@@ -50,6 +48,7 @@ DISPENSABLE = (
 # characters that texts keep while there are columns to omit
 LEAST_NAME = 26
 LEAST_TEXT = 22
+SHORTEST = 4  # characters that texts keep in any case
 # a scheme up to its axis and block size, which are kept even where the rest is cut off
 GRANULARITY = re.compile(r".*?axis=\S+(?: blocks of \d+)?")
 
@@ -87,20 +86,22 @@ def shape_text(shape: tuple[int, ...]) -> str:
 # Rows
 
 
-def arranged(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
+def arrange_rows(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
     """Return entries in the order of a table; entries without an error become one entry per reason, unless `every`.
 
     They come last. `worst_first` sorts the others by their signal to noise ratio.
     """
-    shown: list[Entry] = []
-    copies: dict[Any, list[Entry]] = {}
+    single: list[Entry] = []
+    alike: dict[Any, list[Entry]] = {}
     for entry in entries:
-        ways = tuple(entry.get(column) for column in ("from", "to", "scheme", "a", "b"))
-        alike = shown if every or entry["sqnr_db"] not in (None, math.inf) else copies.setdefault(ways, [])
-        alike.append(entry)
+        if every or entry["sqnr_db"] not in (None, math.inf):
+            single.append(entry)
+        else:
+            reason = tuple(entry.get(column) for column in ("from", "to", "scheme", "a", "b"))
+            alike.setdefault(reason, []).append(entry)
     if worst_first:
-        shown.sort(key=_ratio)
-    return [*shown, *(_as_one(alike) for alike in copies.values())]
+        single.sort(key=_ratio)
+    return [*single, *(_joined_row(group) for group in alike.values())]
 
 
 def _ratio(entry: Entry) -> float:
@@ -109,7 +110,7 @@ def _ratio(entry: Entry) -> float:
     return math.inf if ratio is None else -math.inf if math.isnan(ratio) else float(ratio)
 
 
-def _as_one(entries: Sequence[Entry]) -> Entry:
+def _joined_row(entries: Sequence[Entry]) -> Entry:
     """Return one entry for several: the fields that are equal, and sums of bytes."""
     first = entries[0]
     if len(entries) == 1:
@@ -130,30 +131,28 @@ def print_table(
     On a narrower terminal, names are shortened in their middle, then columns are omitted, and a line says so. If the
     width is unknown, as in a pipe, all columns are shown.
     """
-    shown = [*entries, *([total] if total else [])]
-    cells = {column: [cell_text(column, entry.get(column)) for entry in shown] for column in columns}
+    rows = [*entries, *([total] if total else [])]
+    cells = {column: [cell_text(column, entry.get(column)) for entry in rows] for column in columns}
     width = width or terminal_width() or UNLIMITED
-    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich assumes 80 columns for them
-    console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
     table = Table(box=SIMPLE_HEAD)
-    told = ""
-    widths = _fitted(cells, width)
-    for column, fitted in widths.items():
+    widths = _column_widths(cells, width)
+    for column, column_width in widths.items():
         side = "left" if column in TEXT else "right"
-        table.add_column(title_of(column), justify=side, width=fitted, overflow="crop")  # type: ignore[arg-type]
-    rows = [[shortened(cells[column][k], fitted) for column, fitted in widths.items()] for k in range(len(shown))]
-    for k, row in enumerate(rows, 1):
-        table.add_row(*row, end_section=k == len(entries))
-    console.print(table)
-    if left := [title_of(column) for column in columns if column not in widths]:
-        told = f"without {', '.join(left)}"
-    if any(cell_len(text) > fitted for column, fitted in widths.items() for text in cells[column]):
-        told = f"{told}, " * bool(told) + "with texts shortened in their middle"
-    if told:
-        print_wrapped(f"{told}: this terminal has {width} columns; | less -S shows all", width, "  ")
+        table.add_column(title_of(column), justify=side, width=column_width, overflow="crop")  # type: ignore[arg-type]
+    for k in range(len(rows)):
+        row = [shorten(cells[column][k], column_width) for column, column_width in widths.items()]
+        table.add_row(*row, end_section=k + 1 == len(entries))
+    console_for_tables().print(table)
+    losses = []
+    if omitted := [title_of(column) for column in columns if column not in widths]:
+        losses.append(f"without {', '.join(omitted)}")
+    if any(cell_len(text) > column_width for column, column_width in widths.items() for text in cells[column]):
+        losses.append("with texts shortened in their middle")
+    if losses:
+        print_wrapped(f"{', '.join(losses)}: this terminal has {width} columns; | less -S shows all", width, "  ")
 
 
-def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
+def _column_widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
     """Return the columns of a table and their widths; if all fit, these are the widths of the texts."""
     natural = {column: max(map(cell_len, (title_of(column), *texts))) for column, texts in cells.items()}
     if _table_width(natural) <= width:
@@ -163,18 +162,17 @@ def _fitted(cells: dict[str, list[str]], width: int) -> dict[str, int]:
         column: max([*map(cell_len, cells[column]), *map(cell_len, title_of(column).split())]) for column in natural
     }
     empty = [column for column in cells if column not in TEXT and set(cells[column]) <= {"", "-"}]
-    order = iter([*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)])
-    while (
-        _table_width(least := {column: min(fitted, _least(column, cells[column])) for column, fitted in wide.items()})
-        > width
-    ):
-        if (left := next(order, None)) is None:
+    dispensable = [*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)]
+    least = {column: min(natural_width, _least_width(column, cells[column])) for column, natural_width in wide.items()}
+    for column in dispensable:
+        if _table_width(least) <= width:
             break
-        del wide[left]
-    return _shrunk(wide, least, width)
+        del wide[column]
+        del least[column]
+    return _shrink(wide, least, width)
 
 
-def _least(column: str, texts: Sequence[str]) -> int:
+def _least_width(column: str, texts: Sequence[str]) -> int:
     """Return the width that a column keeps while there are columns to omit: schemes are whole."""
     if column in ("name", "key"):
         return LEAST_NAME
@@ -182,15 +180,16 @@ def _least(column: str, texts: Sequence[str]) -> int:
     return max(LEAST_TEXT, whole) if column in TEXT else UNLIMITED
 
 
-def _shrunk(kept: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
+def _shrink(widths: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
     """Return widths of columns that fit; the widest texts are shortened first, if necessary below the least width."""
-    fitted = dict(kept)
-    for limits in (least, dict.fromkeys(kept, 4)):
-        while _table_width(fitted) > width and (
-            wider := [column for column in fitted if column in TEXT and fitted[column] > limits[column]]
-        ):
-            fitted[max(wider, key=lambda column: fitted[column])] -= 1
-    return fitted
+    shrunk = dict(widths)
+    for limits in (least, dict.fromkeys(widths, SHORTEST)):
+        while _table_width(shrunk) > width:
+            texts = [column for column in shrunk if column in TEXT and shrunk[column] > limits[column]]
+            if not texts:
+                break
+            shrunk[max(texts, key=lambda column: shrunk[column])] -= 1
+    return shrunk
 
 
 def _table_width(widths: dict[str, int]) -> int:
@@ -198,19 +197,20 @@ def _table_width(widths: dict[str, int]) -> int:
     return sum(widths.values()) + 3 * len(widths) - 1 + 2
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return a text that fits: a name with dots loses parts in its middle, a scheme what follows its block size."""
     if cell_len(text) <= width:
         return text
-    found = GRANULARITY.match(text)
-    if found and cell_len(found[0]) + 4 <= width:
-        return f"{found[0]} ..."
+    scheme = GRANULARITY.match(text)
+    if scheme and cell_len(scheme[0]) + len(" ...") <= width:
+        return f"{scheme[0]} ..."
     first, *middle, last = text.split(".") if text.count(".") > 1 else (text, "")
     for letters in range(max(map(len, middle), default=0), 0, -1):
-        cut = ".".join([first, *(part if part.isdecimal() else part[:letters] for part in middle), last])
-        if cell_len(cut) <= width:
-            return cut
-    kept = max(width - 3, 0)
-    start = set_cell_size(text, kept // 2)
-    end = set_cell_size(text[::-1], kept - kept // 2)[::-1]
+        words = [word if word.isdecimal() else word[:letters] for word in middle]
+        name = ".".join([first, *words, last])
+        if cell_len(name) <= width:
+            return name
+    room = max(width - len("..."), 0)
+    start = set_cell_size(text, room // 2)
+    end = set_cell_size(text[::-1], room - room // 2)[::-1]
     return f"{start}...{end}"[:width]

@@ -1,4 +1,4 @@
-"""The terminal: its width, lines that fit it, and characters that are safe to print."""
+"""The terminal: its width, its colours, lines that fit it, and characters that are safe to print."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import textwrap
 from typing import Any
 
 import click
+from rich.console import Console
 
 UNLIMITED = 1_000_000  # columns: the widest table
 
@@ -19,13 +20,19 @@ def printable(text: str) -> str:
 
 def terminal_width() -> int | None:
     """Return the number of columns of the terminal, or of COLUMNS; None if neither is known."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdigit() and int(told):
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def console_for_tables() -> Console:
+    """Return the console that prints tables, in colours if standard output is a terminal that has them."""
+    without_control = os.environ.get("TERM") in ("dumb", "unknown")  # for which Rich assumes 80 columns
+    return Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=False if without_control else None)
 
 
 def print_line(text: str) -> None:

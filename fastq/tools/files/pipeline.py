@@ -26,6 +26,7 @@ from fastq.tools.files.texts import count_text
 
 Shape = tuple[int, ...]
 WORKERS = 4  # most pieces at a time: the serial parts of one overlap with kernels of others
+Say = Callable[[str], None]  # called with a line for the user
 Progress = Callable[[int, int], None]  # called with the bytes and tensors of the source that are done
 
 

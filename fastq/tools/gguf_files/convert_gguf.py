@@ -41,7 +41,7 @@ QUANTIZATION_VERSION = 2  # version of the blocks of llama.cpp
 LARGEST_BLOCK = max(kind.block for kind in TENSOR_TYPES.values())  # values
 LONGEST_NAME = 63  # most bytes of the name of a tensor that llama.cpp reads
 # called with a line on each thing that was left out or unknown; with in_part=True if an option had no effect
-Say = Callable[..., None]
+SayMore = Callable[..., None]
 LONGEST_TEXT = 127  # most bytes of a text that llama-quantize writes into the metadata
 
 
@@ -67,7 +67,9 @@ class _Target(NamedTuple):
     is_written: bool = True
 
 
-def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, progress: Progress) -> list[Converted]:
+def convert_gguf(
+    source: GgufSource, out: Path, request: Request, *, say: SayMore, progress: Progress
+) -> list[Converted]:
     """Write the GGUF file that llama-quantize makes from another one; converted blocks include their scales.
 
     After any error `out` is as it was.
@@ -128,7 +130,7 @@ def _with_whole_blocks(spec: GgufSpec) -> GgufSpec:
     return replace(spec, shape=(*spec.shape[:-1], LARGEST_BLOCK)) if spec.shape else spec
 
 
-def _say_unfit(targets: Mapping[GgufSpec, _Target], intended: Mapping[str, TensorType], say: Say) -> None:
+def _say_unfit(targets: Mapping[GgufSpec, _Target], intended: Mapping[str, TensorType], say: SayMore) -> None:
     """Name the tensors that would have the intended types if their rows were whole blocks."""
     unfit = [
         f"{spec.name!r} ({target.kind}, not {intended[spec.name]})"
@@ -139,7 +141,7 @@ def _say_unfit(targets: Mapping[GgufSpec, _Target], intended: Mapping[str, Tenso
         say(f"another type, since their rows are not whole blocks: {some_of(unfit)}")
 
 
-def _search_for_least_error(targets: dict[GgufSpec, _Target], say: Say) -> None:
+def _search_for_least_error(targets: dict[GgufSpec, _Target], say: SayMore) -> None:
     """Choose the search for the least error, in the types that have one."""
     others = []
     for spec, target in targets.items():
@@ -154,7 +156,7 @@ def _search_for_least_error(targets: dict[GgufSpec, _Target], say: Say) -> None:
         say(f"--range mse does not apply to the types of these tensors, which get the bytes of ggml: {_quoted(others)}")
 
 
-def _weigh(targets: dict[GgufSpec, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
+def _weigh(targets: dict[GgufSpec, _Target], path: str, imatrix: Imatrix, say: SayMore) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields about the matrix, if it was used."""
     names_of = _names_in(imatrix)
     wanted: dict[str, Wanted] = {}
@@ -192,7 +194,7 @@ def _may_differ(spec: GgufSpec) -> bool:
     return mixes.purpose_of(spec.name) == mixes.EMBEDDING
 
 
-def _multiply_scales(source: GgufSource, targets: dict[GgufSpec, _Target], say: Say) -> None:
+def _multiply_scales(source: GgufSource, targets: dict[GgufSpec, _Target], say: SayMore) -> None:
     """Multiply converted blocks by their scales, and leave the scales out, since they belong to the old blocks."""
     left_out = []
     for spec, target in list(targets.items()):

@@ -171,7 +171,7 @@ class GgufSource:
         self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
 
     @property
-    def valued(self) -> dict[str, GgufSpec]:
+    def without_scales(self) -> dict[str, GgufSpec]:
         """The tensors except those that are scales of others."""
         scales = set(self.scales.values())
         return {name: spec for name, spec in self.tensors.items() if name not in scales}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +23,12 @@ from fastq.system.arguments import counting
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.patterns import nearest
+from fastq.tools.files.pipeline import Say
 from fastq.tools.files.records import FLOATS
 from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files.gguf_file import MAGIC, GgufSource, open_gguf
 
 Weights = NDArray[np.float32]
-Say = Callable[[str], None]  # called with a line on each entry that an importance matrix lacks, or that is not used
 # names of tensors, each with the index of a matrix in it; None: all matrices
 Names = tuple[tuple[str, int | None], ...]
 SUMS = ".in_sum2"

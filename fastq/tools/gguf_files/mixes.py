@@ -64,6 +64,7 @@ MIXES = {
     )
 }
 FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F16"), Mix("BF16", 32, "BF16"))}
+LIKE_MIX = "Q8_0"  # the mix of `fastq gguf --like` without a TYPE
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 # mixes of llama-quantize only: fastq does not quantize to their types
 OTHERS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "COPY")  # Q2_0, too: the package gguf reads no such file
@@ -380,13 +381,13 @@ class _Types:
     def type_of(self, spec: GgufSpec) -> TensorType:
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
-        kind = TENSOR_TYPES[self._intended(spec)]
+        kind = TENSOR_TYPES[self._intended_type(spec)]
         columns = spec.shape[-1]
         if columns % kind.block:
             kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
         return TENSOR_TYPES["F16"] if columns % kind.block else kind
 
-    def _intended(self, spec: GgufSpec) -> str:
+    def _intended_type(self, spec: GgufSpec) -> str:
         """Return the type of a tensor, if its rows are whole blocks."""
         overrides = self._overrides
         purpose = purpose_of(spec.name)

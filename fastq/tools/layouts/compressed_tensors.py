@@ -105,7 +105,7 @@ class StoredForm:
     def _words(self, length: int) -> int:
         return -(-length * self.qtype.bits // 32)
 
-    def folded(self, matrix: Array) -> Array:
+    def to_blocks(self, matrix: Array) -> Array:
         """Return a matrix in the shape to quantize: if blocks have several rows, in blocks padded with zeros."""
         if not self.block:
             return matrix
@@ -115,8 +115,8 @@ class StoredForm:
         height, width = self.block
         return filled.reshape(rows // height, height, columns // width, width)
 
-    def unfolded(self, matrix: Array) -> Array:
-        """Return the matrix from the blocks of `folded`."""
+    def from_blocks(self, matrix: Array) -> Array:
+        """Return the matrix from the blocks of `to_blocks`."""
         if not self.block:
             return matrix
         whole = matrix.reshape(matrix.shape[0] * matrix.shape[1], -1)
@@ -129,7 +129,7 @@ class StoredForm:
         if self.packing == "words":
             stored = _to_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
         else:
-            stored = self.unfolded(codes).view(numpy_dtype(self.specs()[self.codes][0]))
+            stored = self.from_blocks(codes).view(numpy_dtype(self.specs()[self.codes][0]))
         arrays = {self.codes: stored, "weight_scale": scale.reshape(self.stored_parameter_shape)}
         if zero_point is not None and not self.symmetric:
             arrays["weight_zero_point"] = self.stored_zero_points(zero_point.reshape(self.stored_parameter_shape))
@@ -175,7 +175,7 @@ class StoredForm:
         if self.packing == "words":
             codes = _from_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
         elif not self.packing:
-            codes = self.folded(codes.view(np.uint8)).view(self.qtype.storage) if self.block else codes
+            codes = self.to_blocks(codes.view(np.uint8)).view(self.qtype.storage) if self.block else codes
             codes = codes.view(self.qtype.storage)
             codes = pack(codes, self.qtype) if self.qtype.packed else codes
         if self.symmetric:
@@ -255,7 +255,7 @@ def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0
 def array_of(
     codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
 ) -> QuantizedArray:
-    """Return a matrix, or its blocks from `StoredForm.folded`, from its codes and stored parameters."""
+    """Return a matrix, or its blocks from `StoredForm.to_blocks`, from its codes and stored parameters."""
     qtype = form.qtype
     scale = scale_values(stored, weights, factor)
     convention = "compressed-tensors"
@@ -283,7 +283,7 @@ def as_signed(q: QuantizedArray) -> QuantizedArray:
 
 
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
-    """Return the scheme of compressed-tensors for a quantized matrix, or for its blocks from `StoredForm.folded`."""
+    """Return the scheme of compressed-tensors for a quantized matrix, or for its blocks from `StoredForm.to_blocks`."""
     code = q.dtype.name
     is_matrix = len(q.shape) == 2 and 0 not in q.shape
     kept = granularity(q.axis, q.block_size, q.ndim).kept

@@ -13,16 +13,14 @@ E4M3 = "torch.float8_e4m3fn"
 E8M0 = "torch.uint8"
 FLOAT_CODES = {8: "float8_e4m3fn", 4: "float4_e2m1fn"}  # by their bits
 MICROSCALING = {8: "mxfp8_e4m3", 4: "mxfp4"}  # formats whose scales are powers of two, by the bits of their codes
+# formats of weights, as config.json names them
 WORDS = "pack-quantized"  # codes in words of int32
-FORMATS = (
-    WORDS,
-    "int-quantized",
-    "float-quantized",
-    "naive-quantized",
-    "nvfp4-pack-quantized",
-    "mxfp4-pack-quantized",
-    "mxfp8-quantized",
-)
+INTEGERS = "int-quantized"  # codes that replace the weight
+FLOATS = "float-quantized"  # codes that replace the weight
+NVFP4 = "nvfp4-pack-quantized"
+MXFP4 = "mxfp4-pack-quantized"
+MXFP8 = "mxfp8-quantized"
+FORMATS = (WORDS, INTEGERS, FLOATS, "naive-quantized", NVFP4, MXFP4, MXFP8)
 SHARING = {  # the elements that share a scale, by the name of the strategy
     "tensor": "matrix",
     "channel": "row",
@@ -37,14 +35,14 @@ STRATEGIES = tuple(SHARING)
 class WeightScheme:
     """The quantization of the weights of a layer: the `weights` of a config group."""
 
-    bits: int  # width of a code, and whether it is an "int" or a "float"
-    kind: str
+    bits: int  # width of a code
+    kind: str  # what a code is: "int" or "float"
     # {"tensor", "channel", "group", "tensor_group", "block"}: the elements that share a scale: the matrix, each row,
     # each group of columns of a row (with "tensor_group" as a multiple of one scale for the matrix), or each block of
     # rows and columns
     strategy: str
-    group_size: int = 0  # columns in a group, rows and columns of a block; 0 and () without
-    block: tuple[int, ...] = ()
+    group_size: int = 0  # columns in a group; 0 without groups
+    block: tuple[int, ...] = ()  # rows and columns of a block; empty without blocks
     symmetric: bool = True  # whether there are no zero points
     scale_dtype: str = ""  # dtype of stored scales, by its name in torch; empty: the model's
 
@@ -89,10 +87,10 @@ class LayerScheme:
     def with_options(self, group_size: int | None, symmetric: bool | None) -> LayerScheme:
         """Return the scheme with groups of another size, or with zero points; raise ValueError if it has no choice."""
         weights = self.weights
-        given = ["--group-size"] * (group_size is not None) + ["--asymmetric"] * (symmetric is False)
-        if given and not self.in_groups:
+        option = "--group-size" if group_size is not None else "--asymmetric" if symmetric is False else ""
+        if option and not self.in_groups:
             codes = f"{weights.kind}{weights.bits} with one scale for each {SHARING[weights.strategy]}"
-            raise ValueError(f"{given[0]} applies to integers in groups; weights of {self.name} are {codes}")
+            raise ValueError(f"{option} applies to integers in groups; weights of {self.name} are {codes}")
         changed = replace(
             weights,
             group_size=weights.group_size if group_size is None else group_size,
@@ -102,31 +100,57 @@ class LayerScheme:
 
 
 def _dynamic(bits: int, kind: str, strategy: str, **more: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the entry of activations that are quantized while the model runs."""
     entry = {"num_bits": bits, "type": kind, "strategy": strategy, **more, "symmetric": True, "dynamic": True}
     return tuple(entry.items())
 
 
 def _integers(bits: int) -> LayerScheme:
-    return LayerScheme(f"W{bits}A16", WeightScheme(bits, "int", "group", 128), WORDS)
+    """Return the scheme of integers in groups of 128 columns, with activations as they are."""
+    weights = WeightScheme(bits=bits, kind="int", strategy="group", group_size=128)
+    return LayerScheme(name=f"W{bits}A16", weights=weights, format=WORDS)
 
-
-_INT8 = WeightScheme(8, "int", "channel")
-_FP8 = WeightScheme(8, "float", "channel")
 
 _ROWS = (
     *map(_integers, (2, 4, 8)),
-    replace(_integers(4), name="W4A16_ASYM", weights=WeightScheme(4, "int", "group", 128, symmetric=False)),
-    LayerScheme("W8A8", _INT8, "int-quantized", _dynamic(8, "int", "token")),
-    LayerScheme("FP8_DYNAMIC", _FP8, "float-quantized", _dynamic(8, "float", "token")),
     LayerScheme(
-        "FP8_BLOCK",
-        WeightScheme(8, "float", "block", block=(128, 128)),
-        "float-quantized",
-        _dynamic(8, "float", "group", group_size=128),
+        name="W4A16_ASYM",
+        weights=WeightScheme(bits=4, kind="int", strategy="group", group_size=128, symmetric=False),
+        format=WORDS,
     ),
-    LayerScheme("NVFP4A16", WeightScheme(4, "float", "tensor_group", 16, scale_dtype=E4M3), "nvfp4-pack-quantized"),
-    LayerScheme("MXFP4A16", WeightScheme(4, "float", "group", 32, scale_dtype=E8M0), "mxfp4-pack-quantized"),
-    LayerScheme("MXFP8A16", WeightScheme(8, "float", "group", 32, scale_dtype=E8M0), "mxfp8-quantized"),
+    LayerScheme(
+        name="W8A8",
+        weights=WeightScheme(bits=8, kind="int", strategy="channel"),
+        format=INTEGERS,
+        activations=_dynamic(8, "int", "token"),
+    ),
+    LayerScheme(
+        name="FP8_DYNAMIC",
+        weights=WeightScheme(bits=8, kind="float", strategy="channel"),
+        format=FLOATS,
+        activations=_dynamic(8, "float", "token"),
+    ),
+    LayerScheme(
+        name="FP8_BLOCK",
+        weights=WeightScheme(bits=8, kind="float", strategy="block", block=(128, 128)),
+        format=FLOATS,
+        activations=_dynamic(8, "float", "group", group_size=128),
+    ),
+    LayerScheme(
+        name="NVFP4A16",
+        weights=WeightScheme(bits=4, kind="float", strategy="tensor_group", group_size=16, scale_dtype=E4M3),
+        format=NVFP4,
+    ),
+    LayerScheme(
+        name="MXFP4A16",
+        weights=WeightScheme(bits=4, kind="float", strategy="group", group_size=32, scale_dtype=E8M0),
+        format=MXFP4,
+    ),
+    LayerScheme(
+        name="MXFP8A16",
+        weights=WeightScheme(bits=8, kind="float", strategy="group", group_size=32, scale_dtype=E8M0),
+        format=MXFP8,
+    ),
 )
 PRESETS = {row.name: row for row in _ROWS}
 # names of code formats, and of presets of llm-compressor
@@ -136,8 +160,8 @@ _SPELLINGS |= dict.fromkeys(("fp8", "float8"), "FP8_DYNAMIC")
 
 def as_scheme(name: str) -> LayerScheme:
     """Return the preset with a name; raise ValueError for another name."""
-    found = PRESETS.get(name.upper())
-    if found is None:
-        meant = did_you_mean(name, PRESETS, _SPELLINGS)
-        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}{meant}")
-    return found
+    scheme = PRESETS.get(name.upper())
+    if scheme is None:
+        hint = did_you_mean(name, PRESETS, _SPELLINGS)
+        raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}{hint}")
+    return scheme

@@ -43,7 +43,7 @@ def axis_of(ax: Axes | None) -> Axes:
     return pyplot.subplots(figsize=(8.0, 4.5), layout="constrained")[1] if ax is None else ax
 
 
-def finished(ax: Axes, title: str, x: str, y: str) -> None:
+def set_labels(ax: Axes, title: str, x: str, y: str) -> None:
     """Set the title and the labels of the axes."""
     ax.set(xlabel=x, ylabel=y)
     ax.set_title(title, fontsize="medium", wrap=True)

@@ -32,10 +32,10 @@ from fastq.tools.plot.axes import (
     VERMILLION,
     axis_of,
     check_axis,
-    finished,
     legend_below,
+    set_labels,
 )
-from fastq.tools.plot.outliers import NAMED, largest_of_channels, outlier_text, outliers_by_axis
+from fastq.tools.plot.outliers import SHOWN_CHANNELS, largest_of_channels, outlier_text, outliers_by_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,15 +101,16 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     one = q.scale.size == 1
     grid = _grid(q, one)
     # the ends of the values that round to codes: half a step beyond the first and the last
-    first, last = float(grid[0] - (grid[1] - grid[0]) / 2), float(grid[-1] + (grid[-1] - grid[-2]) / 2)
+    first = float(grid[0] - (grid[1] - grid[0]) / 2)
+    last = float(grid[-1] + (grid[-1] - grid[-2]) / 2)
     values = values if one else _positions(values, q, places)
     lowest, highest = map(float, minmax(x)) if one else (values.min(), values.max())
     heights, edges = np.histogram(values, BARS, (min(lowest, first), max(highest, last)))
     a = axis_of(ax)
     a.stairs(np.maximum(heights, EMPTY), edges, baseline=EMPTY, fill=True, color=BLUE, alpha=0.75, label="elements")
     beyond = [ends for ends in ((edges[0], first), (last, edges[-1])) if ends[1] - ends[0] > 1e-6 * (last - first)]
-    for ends, label in zip(beyond, ("beyond the codes", None), strict=False):
-        a.axvspan(*ends, color=ORANGE, alpha=0.35, label=label, linewidth=0)
+    for (start, end), label in zip(beyond, ("beyond the codes", None), strict=False):
+        a.axvspan(start, end, color=ORANGE, alpha=0.35, label=label, linewidth=0)
     below: dict[str, Any] = {"color": GREEN, "transform": a.get_xaxis_transform(), "label": f"{grid.size:,} codes"}
     if grid.size > TICKS:
         a.plot(grid[[0, -1]], [0.03, 0.03], linewidth=4, **below)
@@ -119,8 +120,8 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     a.set_ylim(0.6 * EMPTY, max(2.0 * heights.max(), 10.0))
     a.margins(x=0.01)
     of_sample = f" of a sample of {len(values):,}" if x.size > COUNTED else ""
-    title = f"{scheme_text(q.qparams)}: clips {_percent(clipped / x.size)}"
-    finished(a, title, "value" if one else "code, before it is rounded", f"elements in a bar{of_sample}")
+    title = f"{scheme_text(q.qparams)}: clips {_percent_text(clipped / x.size)}"
+    set_labels(a, title, "value" if one else "code, before it is rounded", f"elements in a bar{of_sample}")
     return legend_below(a, 3)
 
 
@@ -140,8 +141,9 @@ def _grid(q: QuantizedArray, decoded: bool) -> Array:
 def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> Array:
     """Return the positions of values among the codes, before rounding."""
     p = q.qparams
-    where = parameter_places(p, q.shape, places)
-    scale, zero_point = (as_array(each, "q")[where].astype(np.float64) for each in (p.scale, p.zero_point))
+    indices = parameter_places(p, q.shape, places)
+    scale = as_array(p.scale, "q")[indices].astype(np.float64)
+    zero_point = as_array(p.zero_point, "q")[indices].astype(np.float64)
     if p.tensor_scale is not None:
         scale = scale * float(p.tensor_scale)
     if p.dtype.block_size and not p.dtype.element:
@@ -205,7 +207,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     if axis is None:
         along = _axis_to_draw(x, q, others)
     largest = largest_of_channels(x, along)
-    errors = None if q is None else _errors(x, q, along)
+    errors = None if q is None else _channel_errors(x, q, along)
     together = math.ceil(largest.size / BINS)
     outliers = outliers_of(largest)
 
@@ -219,18 +221,18 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
             shown_heights = np.where(binned > 0, binned, np.nan)  # 0 has no place on a logarithmic axis
             edges = np.arange(binned.size + 1) * together - 0.5
             a.stairs(shown_heights, edges, baseline=None, color=colour, linewidth=1.5, label=label)
-    _mark(a, along, largest, outliers)
+    _mark_outliers(a, along, largest, outliers)
     a.set_yscale("log")
     a.margins(x=0.01)
     a.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    found = f"{outliers.size or 'no'} outlier{'s' * (outliers.size != 1)}"
+    count = f"{outliers.size or 'no'} outlier{'s' * (outliers.size != 1)}"
     elsewhere = [f"outliers of {outlier_text(k, channels)}" for k, channels in others.items() if k != along]
-    title = "\n".join([f"{largest.size:,} channels of axis {along}, {found}", *elsewhere])
-    finished(a, title, counted, "magnitude")
+    title = "\n".join([f"{largest.size:,} channels of axis {along}, {count}", *elsewhere])
+    set_labels(a, title, counted, "magnitude")
     return legend_below(a, 3)
 
 
-def _errors(x: Array, q: QuantizedArray, along: int) -> Array:
+def _channel_errors(x: Array, q: QuantizedArray, along: int) -> Array:
     """Return the root mean square of the errors of each channel, from a sample of its elements."""
     others = tuple(n for a, n in enumerate(x.shape) if a != along)
     places = [place[np.newaxis] for place in sample_places(others, max(SAMPLE // x.shape[along], 1))]
@@ -249,7 +251,7 @@ def _axis_to_draw(x: Array, q: QuantizedArray | None, outliers: dict[int, Array]
     return max(outliers, key=lambda axis: float(largest[axis].max() / np.median(largest[axis])))
 
 
-def _mark(a: Axes, along: int, largest: Array, outliers: Array) -> None:
+def _mark_outliers(a: Axes, along: int, largest: Array, outliers: Array) -> None:
     if not outliers.size:
         return
     a.axhline(FAR * np.median(largest), color=GREY, linestyle=(0, (4, 3)), linewidth=1, label=f"{FAR:g} x the median")
@@ -261,7 +263,7 @@ def _mark(a: Axes, along: int, largest: Array, outliers: Array) -> None:
         markersize=5,
         label=f"outliers, {outlier_text(along, outliers)}",
     )
-    for channel in outliers[np.argsort(largest[outliers])[::-1][:NAMED]].tolist():
+    for channel in outliers[np.argsort(largest[outliers])[::-1][:SHOWN_CHANNELS]].tolist():
         near = (channel, largest[channel])
         a.annotate(f"{channel}", near, xytext=(5, -3), textcoords="offset points", fontsize="small")
 
@@ -338,30 +340,31 @@ def calibration(
     a.set_ylim(bottom=0.5)
     title = f"{one.dtype}: {int(one.count.sum()):,} elements"
     width = ends[first + 1] - ends[first]
-    finished(a, title, "value", f"elements in a width of {width:.3g}")
+    set_labels(a, title, "value", f"elements in a width of {width:.3g}")
     for name, (lo, hi) in ranges.items():
         colour, dashes = _LINES[name]
         beyond = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0  # only bins that lie beyond as a whole
         beyond += counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
-        label = f"{name}: {lo:.3g} to {hi:.3g}, clips {_percent(float(beyond / counts.sum()))}"
+        label = f"{name}: {lo:.3g} to {hi:.3g}, clips {_percent_text(float(beyond / counts.sum()))}"
         for end, text in ((lo, label), (hi, None)):
             a.axvline(end, color=colour, linestyle=dashes, linewidth=2, label=text)
     return legend_below(a, 2, -0.17)
 
 
 def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
+    """Return a calibrator with the elements of one channel."""
     channels = calibrator.minimum.shape
     place = tuple(as_int(k, "channel") for k in (channel if is_a(channel, tuple) else (channel,)))
     if not place and math.prod(channels) == 1:
         return calibrator
     if len(place) != len(channels) or not all(0 <= k < n for k, n in zip(place, channels, strict=True)):
         raise ValueError(f"channel must be an index of channels of shape {channels}, not {shown(channel)}")
-    one = copy.copy(calibrator)
-    seen = calibrator._data
-    where = tuple(slice(k, k + 1) for k in place)
-    one._histogram = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
-    return one
+    of_channel = copy.copy(calibrator)
+    histogram = calibrator._data
+    indices = tuple(slice(k, k + 1) for k in place)
+    of_channel._histogram = Histogram(histogram.lo[indices], histogram.hi[indices], histogram.counts[indices])
+    return of_channel
 
 
-def _percent(share: float) -> str:
+def _percent_text(share: float) -> str:
     return f"{100 * share:.2g} %" if share else "nothing"

@@ -9,7 +9,7 @@ import numpy as np
 from fastq.formats.bitrounding import of_width
 from fastq.results import BitInformation
 from fastq.system.arguments import is_a, shown
-from fastq.tools.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, check_axis, finished, legend_below
+from fastq.tools.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, check_axis, legend_below, set_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,5 +62,5 @@ def bit_information(found: BitInformation, *, level: float = 0.99, ax: Axes | No
     shown_at = places[:: max(bits // 16, 1)]
     a.set_xticks(shown_at, [found.names[k] for k in shown_at], fontsize="small")
     title = f"{found.dtype}: {kept} of {mantissa} bits of the mantissa have {100 * level:.5g} % of the information"
-    finished(a, title, "bit", "information in bits")
+    set_labels(a, title, "bit", "information in bits")
     return legend_below(a, 4)

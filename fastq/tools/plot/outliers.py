@@ -7,24 +7,25 @@ import numpy as np
 from fastq.results.measures import outliers_of
 from fastq.system.dtypes import Array
 
-NAMED = 3  # most channels of an axis that a text names
+SHOWN_CHANNELS = 3  # most channels of an axis that a text names
 
 
 def largest_of_channels(x: Array, axis: int) -> Array:
     """Return the largest magnitude of each channel of an axis, by NumPy, which compiles nothing."""
     apart = tuple(k for k in range(x.ndim) if k != axis)
-    lo, hi = (np.asarray(end, np.float64) for end in (x.min(axis=apart), x.max(axis=apart)))
+    lo = np.asarray(x.min(axis=apart), np.float64)
+    hi = np.asarray(x.max(axis=apart), np.float64)
     return np.maximum(-lo, hi)
 
 
 def outliers_by_axis(x: Array) -> dict[int, Array]:
     """Return the indices of outlier channels by axis, without the axes that have none; an axis of two has none."""
-    found = {axis: outliers_of(largest_of_channels(x, axis)) for axis, length in enumerate(x.shape) if length > 2}
-    return {axis: channels for axis, channels in found.items() if channels.size}
+    outliers = {axis: outliers_of(largest_of_channels(x, axis)) for axis, length in enumerate(x.shape) if length > 2}
+    return {axis: channels for axis, channels in outliers.items() if channels.size}
 
 
 def outlier_text(axis: int, channels: Array) -> str:
     """Return an axis and its outlier channels as text."""
-    more = channels.size - NAMED
-    named = ", ".join(map(str, channels[:NAMED].tolist())) + (f" and {more:,} more" if more > 0 else "")
-    return f"axis {axis}: {named}"
+    more = channels.size - SHOWN_CHANNELS
+    first = ", ".join(map(str, channels[:SHOWN_CHANNELS].tolist()))
+    return f"axis {axis}: {first}" + (f" and {more:,} more" if more > 0 else "")

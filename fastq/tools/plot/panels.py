@@ -94,23 +94,22 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
         q = QuantizedArray(as_array(q.codes, "q.codes"), q.qparams, q.shape)  # without names of dimensions
     from matplotlib.axes import Axes
 
-    given = None if ax is None else as_array(ax, "ax").ravel()
-    if given is not None and given.size != 4:
-        raise ValueError(f"ax must be four Axes, not {given.size}")
-    wrong = [] if given is None else [type(a).__name__ for a in given.tolist() if not is_a(a, Axes)]
+    axes = None if ax is None else as_array(ax, "ax").ravel()
+    if axes is not None and axes.size != 4:
+        raise ValueError(f"ax must be four Axes, not {axes.size}")
+    wrong = [] if axes is None else [type(a).__name__ for a in axes.tolist() if not is_a(a, Axes)]
     if wrong:
         raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     measured = compare(x, q)
     cells = _cells_of(x, q)
     titles = _titles(x, q, measured, cells.step)
-    if given is None:
+    if axes is None:
         from matplotlib import pyplot
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         engine = ConstrainedLayoutEngine(rect=(0.0, 0.02, 1.0, 0.98))
-        rows, columns, size = _arrangement(cells.shape, max(title.count("\n") + 1 for title in titles))
-        given = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object).ravel()
-    axes = given
+        rows, columns, size = _panel_grid(cells.shape, max(title.count("\n") + 1 for title in titles))
+        axes = np.asarray(pyplot.subplots(rows, columns, figsize=size, layout=engine)[1], object).ravel()
 
     _draw_panels(axes, cells, q)
     for a, title in zip(axes, titles, strict=True):
@@ -124,9 +123,9 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
 def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: Pair) -> tuple[str, ...]:
     of_cells = "" if step == (1, 1) else "\ncells: largest of {} x {}".format(*step)
     shape = " x ".join(map(str, x.shape)) or "one number"
-    matrix = "" if x.ndim in (0, 2) else " as {} x {}".format(*_folded(x).shape)
-    far = "; ".join(outlier_text(*each) for each in outliers_by_axis(x).items()) if x.ndim > 1 else ""
-    outliers = f"\noutliers: {far}" if far else ""
+    matrix = "" if x.ndim in (0, 2) else " as {} x {}".format(*_as_matrix(x).shape)
+    texts = [outlier_text(axis, channels) for axis, channels in outliers_by_axis(x).items()] if x.ndim > 1 else []
+    outliers = f"\noutliers: {'; '.join(texts)}" if texts else ""
     scheme = "none: q is an array of values"
     if is_a(q, QuantizedArray) and q.scale.size == 1:
         zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
@@ -155,14 +154,15 @@ def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | Ar
         for axis in (a.xaxis, a.yaxis):
             axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     shared = _scale_of(np.stack([cells.original, cells.decoded]))
-    _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
+    _draw_image(axes[0], cells, cells.original, "viridis", shared, digits=4)
     if is_a(q, QuantizedArray):
-        codes = Normalize(*code_ends(q.qparams))  # all codes of the scheme, so that unused ones are visible too
-        _draw(axes[1], cells, cells.codes, "cividis", codes, digits=5)
+        first, last = code_ends(q.qparams)
+        codes = Normalize(first, last)  # all codes of the scheme, so that unused ones are visible too
+        _draw_image(axes[1], cells, cells.codes, "cividis", codes, digits=5)
     else:
         axes[1].set_axis_off()
-    _draw(axes[2], cells, cells.decoded, "viridis", shared, digits=4)
-    _draw(axes[3], cells, cells.error, "RdBu_r", _scale_of(cells.error, centred=True), digits=2)
+    _draw_image(axes[2], cells, cells.decoded, "viridis", shared, digits=4)
+    _draw_image(axes[3], cells, cells.error, "RdBu_r", _scale_of(cells.error, centred=True), digits=2)
 
 
 def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
@@ -179,7 +179,7 @@ def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
     return AsinhNorm(3 * typical, lo, hi) if top > SPREAD * typical else Normalize(lo, hi)
 
 
-def _draw(ax: Axes, cells: Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
+def _draw_image(ax: Axes, cells: Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
     height, width = (count * step for count, step in zip(values.shape, cells.step, strict=True))
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # the last cells may reach beyond the array
     image = ax.imshow(values, colours, scale, aspect=ax.get_aspect(), interpolation="nearest", extent=extent)
@@ -248,45 +248,50 @@ class Cells(NamedTuple):
     error: Array
 
 
-def _folded(a: Array) -> Array:
+def _as_matrix(a: Array) -> Array:
     return a.reshape(-1, a.shape[-1] if a.ndim else 1)
 
 
 def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
     """Return the contents of the cells for an array and its approximation."""
-    matrix = _folded(x)
+    matrix = _as_matrix(x)
     shape = matrix.shape[0], matrix.shape[1]
     # height and width of a cell in elements, so that it covers at least a pixel
     step = math.ceil(shape[0] / (CELLS // STACKED if _is_stacked(shape) else CELLS)), math.ceil(shape[1] / CELLS)
     if _is_square(shape):
         step = (math.ceil(max(shape) / CELLS),) * 2
-    shown = np.zeros((4, math.ceil(shape[0] / step[0]), math.ceil(shape[1] / step[1])))
-    places = np.empty(shown.shape[1:], np.intp)
-    approximation: Rows = q if is_a(q, QuantizedArray) else _folded(as_array(q, "q"))
+    cells = math.ceil(shape[0] / step[0]), math.ceil(shape[1] / step[1])
+    original = np.zeros(cells)
+    codes = np.zeros(cells)
+    decoded = np.zeros(cells)
+    error = np.zeros(cells)
+    places = np.empty(cells, np.intp)  # of the elements that are shown, in C order
+    approximation: Rows = q if is_a(q, QuantizedArray) else _as_matrix(as_array(q, "q"))
     if is_a(q, QuantizedArray):
         try:  # rows are decoded one by one if it can be cut after each `step` of them
             approximation = q.reshape(shape)
             approximation[step[0] :]
         except ValueError:  # parameters belong to several axes that are merged here, or to blocks of rows
-            approximation = _folded(q.dequantize())
+            approximation = _as_matrix(q.dequantize())
     height = step[0] * max(BAND // (step[0] * shape[1]), 1)
     for start in range(0, shape[0], height):
         row = start // step[0]
         rows = slice(start, min(start + height, shape[0]))
-        decoded = approximation[rows]
-        values = decoded.dequantize() if isinstance(decoded, QuantizedArray) else decoded
+        band = approximation[rows]
+        values = band.dequantize() if isinstance(band, QuantizedArray) else band
         for cell, tile in _tiles(row, values.shape, step):
-            original = _as_float(matrix[rows][tile])
-            other = _as_float(values[tile])
-            largest = _largest(original, step)
-            shown[0][cell], shown[2][cell] = original[largest], other[largest]
-            furthest = _largest(original - other, step)
-            shown[3][cell] = original[furthest].astype(np.float64) - other[furthest].astype(np.float64)
+            original_tile = _as_float(matrix[rows][tile])
+            decoded_tile = _as_float(values[tile])
+            largest = _largest(original_tile, step)
+            original[cell] = original_tile[largest]
+            decoded[cell] = decoded_tile[largest]
+            furthest = _largest(original_tile - decoded_tile, step)
+            error[cell] = original_tile[furthest].astype(np.float64) - decoded_tile[furthest].astype(np.float64)
             places[cell] = (largest[0] + (rows.start + tile[0].start)) * shape[1] + largest[1] + tile[1].start
     if is_a(q, QuantizedArray):
-        where = np.unravel_index(places, x.shape) if x.ndim else ()
-        shown[1] = codes_at(as_array(q.codes, "q.codes"), q.dtype, where)
-    return Cells(shape, step, *shown)
+        indices = np.unravel_index(places, x.shape) if x.ndim else ()
+        codes[...] = codes_at(as_array(q.codes, "q.codes"), q.dtype, indices)
+    return Cells(shape=shape, step=step, original=original, codes=codes, decoded=decoded, error=error)
 
 
 def _is_stacked(shape: Pair) -> bool:
@@ -294,7 +299,7 @@ def _is_stacked(shape: Pair) -> bool:
     return shape[1] >= STACKED * shape[0]
 
 
-def _arrangement(shape: Pair, lines: int) -> tuple[int, int, tuple[float, float]]:
+def _panel_grid(shape: Pair, lines: int) -> tuple[int, int, tuple[float, float]]:
     """Return rows and columns of panels, and the size of a figure without empty room, for titles of some lines."""
     height, width = shape
     if _is_stacked(shape):

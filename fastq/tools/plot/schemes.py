@@ -32,8 +32,8 @@ from fastq.tools.plot.axes import (
     VERMILLION,
     axis_of,
     check_axis,
-    finished,
     legend_below,
+    set_labels,
 )
 
 if TYPE_CHECKING:
@@ -78,22 +78,22 @@ def sample_of(x: Array, scheme: Arguments) -> Array:
     With one scale for all, or blocks along the last axis, parts are rows; in a one-dimensional array pieces.
     """
     blocks = scheme.get("block_size") or as_qtype(scheme["dtype"]).block_size
-    given = scheme.get("axis")
-    kept = [] if given is None else sorted(normalize_axis_tuple(given, x.ndim, "axis"))
+    axes = scheme.get("axis")
+    kept = [] if axes is None else sorted(normalize_axis_tuple(axes, x.ndim, "axis"))
     if not kept or (blocks and kept == [x.ndim - 1]):
         if x.ndim < 2:
             flat = x.reshape(-1)
             x = flat[: flat.size // PIECE * PIECE].reshape(-1, PIECE) if flat.size > SAMPLE else flat.reshape(1, -1)
         rows = x.reshape(-1, x.shape[-1])
-        return np.ascontiguousarray(rows[_evenly(len(rows), SAMPLE // max(rows.shape[1], 1)), :SAMPLE])
+        return np.ascontiguousarray(rows[_spread_indices(len(rows), SAMPLE // max(rows.shape[1], 1)), :SAMPLE])
     free = [axis for axis in range(x.ndim) if axis not in kept] if blocks else kept
     axis = max(free, key=lambda axis: x.shape[axis])
-    return x.take(_evenly(x.shape[axis], SAMPLE // max(x.size // x.shape[axis], 1)), axis=axis)
+    return x.take(_spread_indices(x.shape[axis], SAMPLE // max(x.size // x.shape[axis], 1)), axis=axis)
 
 
-def _evenly(count: int, wanted: int) -> Array:
-    """Return evenly spread indices below `count`, as many as wanted, at least one."""
-    return np.linspace(0, count - 1, min(max(wanted, 1), count)).astype(np.intp)
+def _spread_indices(count: int, number: int) -> Array:
+    """Return a number of evenly spread indices below `count`, at least one."""
+    return np.linspace(0, count - 1, min(max(number, 1), count)).astype(np.intp)
 
 
 class Trial:
@@ -106,11 +106,11 @@ class Trial:
     def _ends(self) -> list[float]:
         return [end.item() for end in minmax(self.x)]
 
-    def measured(self, scheme: Arguments) -> Measured:
+    def measure(self, scheme: Arguments) -> Measured:
         """Return bits per element and SQNR of a sample; a scale for the whole array is from its range, or searched."""
         qtype = as_qtype(scheme["dtype"])
         sample = sample_of(self.x, scheme)
-        own = 0.0
+        parameter_bits = 0.0
         if scheme.get("axis") is None and not qtype.block_size:
             searched = scheme.get("range", "minmax") != "minmax"
             params = reference.choose_qparams(sample if searched else np.array(self._ends, sample.dtype), **scheme)
@@ -118,8 +118,8 @@ class Trial:
         else:
             q = reference.quantize(sample, **scheme)
             has_zero_points = not (qtype.element or qtype.block_size or q.symmetric)  # else none are stored
-            own = 8 * (q.scale.nbytes + (q.zero_point.nbytes if has_zero_points else 0)) / sample.size
-        return Measured(qtype.bits + own, reference.compare(sample, q).sqnr_db)
+            parameter_bits = 8 * (q.scale.nbytes + (q.zero_point.nbytes if has_zero_points else 0)) / sample.size
+        return Measured(qtype.bits + parameter_bits, reference.compare(sample, q).sqnr_db)
 
 
 def sqnr(
@@ -177,7 +177,7 @@ def sqnr(
     if not named:
         raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
     tried = Trial(x)
-    families = {name: sorted(map(tried.measured, members)) for name, members in named.items()}
+    families = {name: sorted(map(tried.measure, members)) for name, members in named.items()}
     a = axis_of(ax)
     for (name, points), (colour, mark) in zip(families.items(), cycle(_MARKS), strict=False):
         bits, ratios = zip(*points, strict=True)
@@ -185,7 +185,7 @@ def sqnr(
         a.plot(bits, ratios, color=colour, marker=mark, linewidth=width, label=name)
     of_sample = f", {SAMPLE:,} elements of it measured" if x.size > SAMPLE else ""
     title = f"{' x '.join(map(str, x.shape))} {x.dtype}{of_sample}"
-    finished(a, title, "bits per element, with scales and zero points", "SQNR, dB")
+    set_labels(a, title, "bits per element, with scales and zero points", "SQNR, dB")
     a.grid(alpha=0.3)
     return legend_below(a, 3)
 
@@ -241,19 +241,18 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     for name, q in schemes.items():
         with _naming(name):
             original, approximation = match_labels(x, q)
-        given = approximation if is_a(approximation, QuantizedArray) else as_array(approximation, "schemes")
-        pairs[name] = (values if original is x else as_input(original)), given
+        operand = approximation if is_a(approximation, QuantizedArray) else as_array(approximation, "schemes")
+        pairs[name] = (values if original is x else as_input(original)), operand
     x = values
-    part: list[tuple[Any, Any]] = list(pairs.values())
-    # in large arrays every n-th row is measured
-    every = 1
-    wanted = math.ceil(x.size / MEASURED)
-    if wanted > 1 and all(len(each) >= wanted and each.ndim > 1 and q.shape == each.shape for each, q in part):
+    measured_rows: list[tuple[Any, Any]] = list(pairs.values())
+    every = 1  # in large arrays every n-th row is measured
+    step = math.ceil(x.size / MEASURED)
+    if step > 1 and all(len(array) >= step and array.ndim > 1 and q.shape == array.shape for array, q in measured_rows):
         with contextlib.suppress(ValueError):  # blocks have several rows
-            part = [(each[::wanted], q[::wanted]) for each, q in part]
-            every = wanted
+            measured_rows = [(array[::step], q[::step]) for array, q in measured_rows]
+            every = step
     rows: list[tuple[str, Comparison, float]] = []
-    for (name, (_, q)), (rows_of_x, rows_of_q) in zip(pairs.items(), part, strict=True):
+    for (name, (_, q)), (rows_of_x, rows_of_q) in zip(pairs.items(), measured_rows, strict=True):
         with _naming(name):
             measured = errors.compare(rows_of_x, rows_of_q)
         rows.append((name, measured, 8 * q.nbytes / max(q.size, 1)))
@@ -270,5 +269,5 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     a.invert_yaxis()
     a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
     of_rows = f", one row in {every} measured" if every > 1 else ""
-    finished(a, f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", "SQNR, dB", "")
+    set_labels(a, f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", "SQNR, dB", "")
     return a

@@ -70,5 +70,5 @@ class GgufTensor(Tensor):
 
 def gguf_tensors(source: GgufSource) -> Iterator[GgufTensor]:
     """Yield the tensors of a GGUF file that are not scales of others."""
-    for spec in source.valued.values():
+    for spec in source.without_scales.values():
         yield GgufTensor.of(source, spec)

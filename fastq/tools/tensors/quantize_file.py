@@ -17,7 +17,7 @@ from fastq.system.dtypes import Array
 from fastq.tools.files.containers import TensorSource
 from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.naming_errors import naming
-from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, copy_task, write_file
+from fastq.tools.files.pipeline import Converted, Piece, Progress, Say, Task, copy_task, write_file
 from fastq.tools.files.quantized_elsewhere import (
     QuantizedElsewhere,
     is_narrow,
@@ -29,7 +29,7 @@ from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encode, store
 from fastq.tools.files.safetensors_files import as_safetensors
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.files.texts import count_text, some_of
-from fastq.tools.gguf_files.imatrix import Imatrix, Say, Wanted, weigh
+from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
 from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.tensors.reading import is_shard, way_back
 from fastq.tools.tensors.selection import Selection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from fastq.tools.checkpoints.weight_files import INDEX, SINGLE, folder_within
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.numpy_files import name_of
+from fastq.tools.files.pipeline import Say
 from fastq.tools.files.quantized_elsewhere import QuantizedElsewhere, quantized_elsewhere, weights_text
 from fastq.tools.files.records import KEY, Record, Scheme, decode, from_metadata, is_saved_array, stored_specs
 from fastq.tools.files.tensor_specs import TensorSpec
@@ -39,9 +40,7 @@ PARTS = ("_scale", "_packed", "qweight", "_scale_inv", "_blocks", ".scale")
 OF_MODEL = "fastq convert {} OUT --dequantize restores the model"
 
 
-def tensors_of(
-    path: Path, *, as_stored: bool = False, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Tensor]:
+def tensors_of(path: Path, *, as_stored: bool = False, say: Say = lambda line: None) -> dict[str, Tensor]:
     """Return the tensors of a file or a store, of a model directory or of the files in a folder, by name.
 
     The stored tensors of a quantized one count as one tensor; with `as_stored`, the config.json of a model, which also

@@ -76,7 +76,7 @@ class Tensor(ABC):
         return ()
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Callable[[Any], Array]]:
+    def open_parts(self) -> Iterator[Callable[[Any], Array]]:
         """Open the tensor, and yield the function that returns the values of a part."""
         yield self.values().__getitem__
 

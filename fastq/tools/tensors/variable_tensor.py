@@ -43,7 +43,7 @@ class VariableTensor(Tensor):
 
     def load(self) -> Array:
         """Return the values."""
-        with self.opened() as read:
+        with self.open_parts() as read:
             return read(())
 
     def raw(self) -> NDArray[np.uint8]:
@@ -65,7 +65,7 @@ class VariableTensor(Tensor):
         return tuple(preferred.get(dim, 1) for dim in self.dims)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Callable[[Any], Array]]:
+    def open_parts(self) -> Iterator[Callable[[Any], Array]]:
         """Open the file, and yield the function that returns the values of a part."""
         with self.variable.reader() as read:
             yield read
@@ -73,7 +73,7 @@ class VariableTensor(Tensor):
     def extent(self, progress: Progress) -> Extent:
         """Return the statistics of the values without outlier channels, computed part by part."""
         statistics = Extent()
-        with self.opened() as read:
+        with self.open_parts() as read:
             for part in self.parts():
                 values = read(part)
                 statistics = statistics.with_more(extent_of(values.ravel()))

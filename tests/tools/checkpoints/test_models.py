@@ -366,7 +366,7 @@ def test_experts_that_are_stored_transposed_are_left_alone(own):
     (own / "config.json").write_text(json.dumps(CONFIG | {"model_type": "gpt_oss"}))
     plan = Quantization(ModelFolder.open(own), Rules(as_scheme("W8A8"))).plan
     assert plan.copied[f"{LAYER}.mlp.experts.gate_up_proj"] == "experts as (inputs, outputs)"
-    assert f"{LAYER}.mlp.experts" in plan.ignored(ModelFolder.open(own).tensors)
+    assert f"{LAYER}.mlp.experts" in plan.modules_to_ignore(ModelFolder.open(own).tensors)
 
 
 def test_every_scheme_is_read_as_it_is_written(model):

@@ -151,7 +151,7 @@ def test_stacks_of_experts(config, gate_up, down, reason):
     plan = make_plan(specs, config, Rules(W8A8))
     for name, axis in (("gate_up_proj", 2), ("down_proj", 1)):
         assert plan.copied.get(f"mlp.experts.{name}") == (reason and reason.format(axis))
-    assert ("mlp.experts" in plan.ignored(specs)) == (reason is not None)
+    assert ("mlp.experts" in plan.modules_to_ignore(specs)) == (reason is not None)
 
 
 # What other writers store
@@ -259,7 +259,7 @@ def test_kinds_by_sizes(module, rows, more, reason):
     plan = make_plan(specs, WORDS | more, Rules(W8A8))
     assert plan.copied.get(f"{module}.weight") == reason
     if reason == "embedding":
-        assert module in plan.ignored(specs)
+        assert module in plan.modules_to_ignore(specs)
         (made,) = make_plan(specs, WORDS | more, Rules(W8A8, include=(module,))).quantized[f"{module}.weight"]
         assert made.kind == "embedding"
 

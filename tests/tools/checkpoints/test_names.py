@@ -67,7 +67,7 @@ def plan_of(*modules, rules=None, config=None):
 
 
 def test_readers_are_told_of_heads_that_no_file_has():
-    patterns = [each.removeprefix("re:") for each in plan_of().ignored({}) if each.startswith("re:")]
+    patterns = [each.removeprefix("re:") for each in plan_of().modules_to_ignore({}) if each.startswith("re:")]
     for head in HEADS:
         assert any(re.match(pattern, head) for pattern in patterns), head
     for module in BODIES:

@@ -110,7 +110,7 @@ PLACES = {
     "a file is written": "from fastq.tools.files import containers; after(containers.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
-    "a table is printed": "from fastq.tools.cli.commands import quantize; after(quantize, 'show')",
+    "a table is printed": "from fastq.tools.cli.commands import quantize; after(quantize, 'show_table')",
     "the command ends": "import fastq.tools.cli.app as app; after(app.Commands, 'invoke')",
     "its exit code is known": "import click; click.Context.exit = interrupt",
     "threads end": "import threading; threading._register_atexit(interrupt)",

@@ -7,7 +7,7 @@ import pytest
 from commands import run
 from safetensors.numpy import save_file
 
-from fastq.tools.cli.tables import DISPENSABLE, arranged, print_table, shortened
+from fastq.tools.cli.tables import DISPENSABLE, arrange_rows, print_table, shorten
 
 COLUMNS = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
 PARTS = "attention.output.dense", "attention.self.query", "intermediate.dense", "output.dense"
@@ -101,7 +101,7 @@ def test_a_pipe_gets_all(capsys, monkeypatch):
     ],
 )
 def test_texts_are_cut_in_their_middle(text, width, expected):
-    assert shortened(text, width) == expected
+    assert shorten(text, width) == expected
 
 
 def test_what_has_no_error_is_a_row_for_each_reason():
@@ -114,12 +114,12 @@ def test_what_has_no_error_is_a_row_for_each_reason():
         entry("n.norm", scheme="copied: a vector", shape="7", **copied),
         entry("m.bias", scheme="copied: bias", shape="8", **copied),
     ]
-    names = [each["name"] for each in arranged(entries)]
+    names = [each["name"] for each in arrange_rows(entries)]
     assert names == ["a", "b", "c", "2 tensors", "n.norm"]
-    folded = arranged(entries)[3]
+    folded = arrange_rows(entries)[3]
     assert (folded["bytes"], folded["shape"], folded["scheme"]) == (8, None, "copied: bias")
-    assert arranged(entries, every=True) == entries
-    worst = arranged(entries, worst_first=True)
+    assert arrange_rows(entries, every=True) == entries
+    worst = arrange_rows(entries, worst_first=True)
     assert [each["name"] for each in worst] == ["c", "b", "a", "2 tensors", "n.norm"]
 
 

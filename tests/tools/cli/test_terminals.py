@@ -173,8 +173,8 @@ def test_python_says_once_that_it_compiles(tmp_path, folder, said):
 
 SHOWN = """
 import sys
-from fastq.tools.cli.progress import counted
-for _ in counted([1, 2], "things"):
+from fastq.tools.cli.progress import with_progress
+for _ in with_progress([1, 2], "things"):
     print("a line", flush=True)
 """
 

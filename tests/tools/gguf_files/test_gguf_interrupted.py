@@ -39,7 +39,7 @@ KILLED = """
 import signal
 from pathlib import Path
 from commands import invoke
-from fastq.tools.gguf_files import converting
+from fastq.tools.gguf_files import convert_gguf
 from fastq.system import atomic
 
 os.chdir(os.environ["FOLDER"])
@@ -62,7 +62,7 @@ def killed_at(number):
             return call
 
         os.replace, os.fsync, atomic._sync_folder = map(counted, (os.replace, os.fsync, atomic._sync_folder))
-        converting._converted = counted(converting._converted)
+        convert_gguf._convert_rows = counted(convert_gguf._convert_rows)
         invoke(*command)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -170,7 +170,7 @@ def test_a_scale_for_all_is_that_of_the_whole_array():
 )
 def test_samples_are_of_whole_parts(shape, scheme, elements):
     x = np.random.default_rng(3).standard_normal(shape, np.float32)
-    found = Trial(x).measured({"dtype": "int8", "symmetric": True, **scheme})
+    found = Trial(x).measure({"dtype": "int8", "symmetric": True, **scheme})
     assert found.bits == 8 + 32 / elements
     whole = reference.quantize(x, "int8", symmetric=True, **scheme)
     assert found.sqnr_db == pytest.approx(fastq.compare(x, whole).sqnr_db, 0.02)

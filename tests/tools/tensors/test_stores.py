@@ -179,7 +179,7 @@ def test_parts_are_whole_chunks():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(extent, "PIECE", piece)
                 parts = list(one.parts())
-            with one.opened() as read:
+            with one.open_parts() as read:
                 found = [read(part) for part in parts]
             assert sorted(np.concatenate([each.ravel() for each in found])) == list(range(numbers.size))
             for part, each in zip(parts, found, strict=True):

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from fastq.tools.cli.errors import called, failures
-from fastq.tools.cli.input_paths import Source
+from fastq.tools.cli.errors import name_of_path, one_line_errors
+from fastq.tools.cli.input_paths import InputPath
 from fastq.tools.cli.options import choice, force_option, nan_option
 from fastq.tools.cli.output_paths import WRITABLE, check_out, with_suffix
 from fastq.tools.cli.progress import progress_bar
@@ -17,7 +17,7 @@ from fastq.tools.cli.terminal import print_line
 from fastq.tools.files.containers import open_source
 from fastq.tools.tensors.binarize_file import binarize_file
 
-VECTORS = Source(".npy", ways={".npz": "give one of its arrays as .npy"})
+VECTORS = InputPath(".npy", advice={".npz": "give one of its arrays as .npy"})
 
 
 @click.command(short_help="Keep one bit of each number of a .npy file.")
@@ -38,7 +38,7 @@ def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
     as from fastq.binarize.
     """
     check_out({"IN": source}, out, force=force)
-    with failures(called(source), out):
+    with one_line_errors(name_of_path(source), out):
         opened = open_source(source)
         with progress_bar(opened.tensors.values()) as advance:
             row = binarize_file(opened, out, progress=advance, **options)

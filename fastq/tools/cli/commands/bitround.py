@@ -22,7 +22,7 @@ from fastq.tools.cli.science import (
 )
 from fastq.tools.tensors.netcdf_zarr import ROUNDED
 
-WAYS = "keepbits", "digits", "max_error", "information"
+PRECISIONS = "keepbits", "digits", "max_error", "information"  # options, one of which is needed
 COLUMNS = dict(zip(("keepbits", "digits"), ROUNDED, strict=True))  # and the attributes with their values
 
 
@@ -48,9 +48,9 @@ def bitround(source: Path, out: Path, **options: Any) -> None:
     in .zarr. Coordinates and their bounds, flags, times, missing values and packed integers stay as they are.
     Attributes of the CF conventions describe the rounding.
     """
-    if not any(map(is_given, WAYS)):
+    if not any(map(is_given, PRECISIONS)):
         raise click.UsageError("one of --keepbits, --digits, --max-error and --information is missing")
     if is_given("dim") and not is_given("information"):
         raise click.UsageError("--dim is for --information")
-    ways = {name: options.pop(name) for name in OF_WRITING}
-    convert_store(source, out, functools.partial(fastq.xarray.bitround, **options), COLUMNS, **ways)
+    writing = {name: options.pop(name) for name in OF_WRITING}
+    convert_store(source, out, functools.partial(fastq.xarray.bitround, **options), COLUMNS, **writing)

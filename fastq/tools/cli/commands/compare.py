@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -15,14 +16,14 @@ from fastq.ops.compare import totals as totals_of
 from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
 from fastq.system import labels
-from fastq.tools.cli.errors import called, failures, in_one_line
+from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
 from fastq.tools.cli.exit_codes import IN_PART, TOO_FAR
 from fastq.tools.cli.input_paths import READABLE
 from fastq.tools.cli.notes import note, note_codes
 from fastq.tools.cli.options import decibels
 from fastq.tools.cli.output_paths import check_replaceable, sizes_text
 from fastq.tools.cli.progress import progress_bar
-from fastq.tools.cli.report import Shown, as_float, operands, show, table_options
+from fastq.tools.cli.report import TableOptions, arrays_of_pictures, as_float, show_table, table_options
 from fastq.tools.cli.tables import Entry, cell_text, shape_text
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.files.measured_errors import NO_ERRORS, Errors, errors_in, sums_of
@@ -38,6 +39,15 @@ from fastq.tools.tensors.reading import (
 from fastq.tools.tensors.tensor import Tensor
 
 FIELDS = "name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison))
+NOTHING_MEASURED = Comparison(
+    mse=0.0,
+    sqnr_db=math.inf,
+    max_abs_error=0.0,
+    mean_abs_error=0.0,
+    max_relative_error=0.0,
+    mean_relative_error=0.0,
+    clipped=None,
+)
 COMPARED = "name", "shape", "a", "b", "sqnr_db", "max_abs_error", "mean_abs_error", "clipped", "bytes_a", "bytes_b"
 
 
@@ -46,7 +56,7 @@ COMPARED = "name", "shape", "a", "b", "sqnr_db", "max_abs_error", "mean_abs_erro
 @click.argument("b", metavar="B", type=READABLE)
 @decibels("--at-least", help="SQNR in dB: exit with 3 if a tensor is below it.")
 @table_options
-def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
+def compare(a: Path, b: Path, at_least: float | None, **options: Any) -> None:
     """Measure the errors of the tensors of B against the tensors of A with the same names.
 
     A and B are files or folders of any kind that fastq reads, quantized or not: .npy, .npz, .safetensors or .gguf,
@@ -61,31 +71,54 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
     --at-least is not reached; 4 if one side lacks tensors, if coordinates disagree, if bytes that can't be measured
     differ, or if no quantized tensor of A or B was compared.
     """
-    shown = Shown.taken(given)
-    if shown.report is not None:
-        check_replaceable(shown.report, "--report", {"A": a, "B": b})
-    ours, theirs = map(_opened, (a, b))
-    ours, theirs = with_experts_apart(ours, theirs), with_experts_apart(theirs, ours)
-    with failures(called(a), a):
+    table_choice = TableOptions.taken_from(options)
+    if table_choice.report is not None:
+        check_replaceable(table_choice.report, "--report", {"A": a, "B": b})
+    tensors_a = _read_side(a)
+    tensors_b = _read_side(b)
+    ours = with_experts_apart(tensors_a, others=tensors_b)
+    theirs = with_experts_apart(tensors_b, others=tensors_a)
+    sides = Sides(a=name_of_path(a), b=name_of_path(b), code=IN_PART if at_least is None else TOO_FAR)
+    with one_line_errors(sides.a, a):
         if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
-        code = IN_PART if at_least is None else TOO_FAR
-        common = [(ours[name], theirs[name]) for name in _common(a, b, ours, theirs, code)]
-        pairs = [pair for pair in common if _is_measured(*pair, a, b, code) and 0 not in pair[0].shape]
-        pairs = [pair for pair in pairs if _agree(*pair, a, b, code)]
+        pairs = [(ours[name], theirs[name]) for name in _common_names(ours, theirs, sides)]
+        pairs = [(x, y) for x, y in pairs if _is_measured(x, y, sides) and 0 not in x.shape]
+        pairs = [(x, y) for x, y in pairs if _labels_agree(x, y, sides)]
         quantized = any(tensor.is_quantized for tensor in (*ours.values(), *theirs.values()))
         if quantized and not any(tensor.is_quantized for pair in pairs for tensor in pair):
             note(f"no quantized tensor is among the {len(pairs):,} that were compared", IN_PART)
         with progress_bar([x for x, _ in pairs]) as advance:
-            found = [_compared(*pair, quantized, advance, code) for pair in pairs]
-        entries = [entry for entry, _ in found]
-        rows = [row for _, row in found]
-        about = {"title": f"{called(b)} compared with {called(a)}", "done": "quantized" if quantized else "compared"}
-        pictured = None if any(tensor.is_read_in_parts for tensor in ours.values()) else operands(ours, theirs)
-        show(shown, rows, COMPARED, entries=entries, fields=FIELDS, errors_of=pictured, **about)
-        if any(tensor.is_read_in_parts for pair in pairs for tensor in pair) and not shown.as_json:
+            entries_and_rows = [_compare_tensors(x, y, quantized, advance, sides.code) for x, y in pairs]
+        entries = [entry for entry, _ in entries_and_rows]
+        fit_in_memory = not any(tensor.is_read_in_parts for tensor in ours.values())
+        show_table(
+            table_choice,
+            [row for _, row in entries_and_rows],
+            COMPARED,
+            entries=entries,
+            fields=FIELDS,
+            title=f"{sides.b} compared with {sides.a}",
+            done="quantized" if quantized else "compared",
+            arrays_of=arrays_of_pictures(ours, theirs) if fit_in_memory else None,
+        )
+        if any(tensor.is_read_in_parts for pair in pairs for tensor in pair) and not table_choice.as_json:
             print_line(f"on disk, where they may be compressed: {sizes_text(a, b)}")
-    low = [entry for entry in entries if at_least is not None and not entry["sqnr_db"] >= at_least]
+    if at_least is not None:
+        _note_worst(entries, at_least)
+
+
+class Sides(NamedTuple):
+    """The names of both sides, and the exit code of notes on tensors that are not compared."""
+
+    a: str
+    b: str
+    code: int
+
+
+def _note_worst(entries: list[Entry], at_least: float) -> None:
+    """Write a line on the tensors below an SQNR."""
+    low = [entry for entry in entries if not entry["sqnr_db"] >= at_least]
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
     if low:
         worst = some_of([f"{entry['name']} ({cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
@@ -95,66 +128,82 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
 # Which tensors are compared
 
 
-def _opened(path: Path) -> dict[str, Tensor]:
+def _read_side(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one side; an error is about its file."""
-    with failures(called(path), path):
+    with one_line_errors(name_of_path(path), path):
         tensors = tensors_of(path, say=note)
     note_codes(path, tensors)
     return tensors
 
 
-def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], code: int) -> list[str]:
+def _common_names(ours: dict[str, Tensor], theirs: dict[str, Tensor], sides: Sides) -> list[str]:
     """Return the names of tensors that both sides have in the same shape; report those that one side lacks."""
     common = [name for name in ours if name in theirs]
     if not common:
-        raise in_one_line(called(b), f"has no tensor whose name is in {called(a)}{_hint(*ours, *theirs)}")
-    for source, only in ((a, [*ours.keys() - theirs.keys()]), (b, [*theirs.keys() - ours.keys()])):
-        for name in [*sorted(only)[:NAMED], *([f"{len(only) - NAMED:,} more"] if len(only) > NAMED else [])]:
-            note(f"{name}: only in {called(source)}{_hint(name)}", code)
+        raise one_line_error(sides.b, f"has no tensor whose name is in {sides.a}{_hint_on_parts(*ours, *theirs)}")
+    _note_missing(ours.keys() - theirs.keys(), sides.a, sides.code)
+    _note_missing(theirs.keys() - ours.keys(), sides.b, sides.code)
     for name in common:
-        x, y = ours[name], theirs[name]
+        x = ours[name]
+        y = theirs[name]
         if x.dims and y.dims and set(x.dims) != set(y.dims):
-            dims = f"has the dimensions {', '.join(y.dims)}, but {', '.join(x.dims)} in {called(a)}"
-            raise in_one_line(called(b), f"{name} {dims}: rename those of one")
+            dims = f"has the dimensions {', '.join(y.dims)}, but {', '.join(x.dims)} in {sides.a}"
+            raise one_line_error(sides.b, f"{name} {dims}: rename those of one")
         to_y, _ = _orders(x.dims, y.dims)
         if y.shape != (tuple(x.shape[axis] for axis in to_y) if to_y else x.shape):
-            shapes = f"has shape {shape_text(y.shape)}, but {shape_text(x.shape)} in {called(a)}"
-            raise in_one_line(called(b), f"{name} {shapes}")
+            shapes = f"has shape {shape_text(y.shape)}, but {shape_text(x.shape)} in {sides.a}"
+            raise one_line_error(sides.b, f"{name} {shapes}")
     return common
 
 
-def _hint(*names: str) -> str:
+def _note_missing(names: Collection[str], side: str, code: int) -> None:
+    """Write a line on each of the first tensors that only one side has, and on the number of the others."""
+    lines = sorted(names)[:NAMED]
+    if len(names) > NAMED:
+        lines.append(f"{len(names) - NAMED:,} more")
+    for line in lines:
+        note(f"{line}: only in {side}{_hint_on_parts(line)}", code)
+
+
+def _hint_on_parts(*names: str) -> str:
     """Return a hint if names are those of parts of quantized matrices."""
     if not any(name.endswith(PARTS) for name in names):
         return ""
     return "; parts such as weight_scale are read as one matrix where config.json is next to them"
 
 
-def _is_measured(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
+def _is_measured(x: Tensor, y: Tensor, sides: Sides) -> bool:
     """Return whether two tensors can be measured; of others the bytes are compared, and the result is reported."""
     if x.has_numbers and y.has_numbers:
         return True
-    same = False
-    ours = x.raw() if x.scheme == y.scheme else None
-    theirs = y.raw() if x.scheme == y.scheme else None
-    if ours is not None and theirs is not None:
-        pieces = (slice(k, k + PIECE) for k in range(0, ours.size, PIECE))
-        same = ours.size == theirs.size and all(np.array_equal(ours[k], theirs[k]) for k in pieces)
-    found = f"{x.scheme}, the same bytes in both" if same else f"{x.scheme}, and the bytes differ"
     if x.scheme != y.scheme:
-        found = f"{x.scheme} in {called(a)} and {y.scheme} in {called(b)}"
-    note(f"{x.name}: not measured: {found}", 0 if same else code)
+        note(f"{x.name}: not measured: {x.scheme} in {sides.a} and {y.scheme} in {sides.b}", sides.code)
+    elif _have_same_bytes(x, y):
+        note(f"{x.name}: not measured: {x.scheme}, the same bytes in both")
+    else:
+        note(f"{x.name}: not measured: {x.scheme}, and the bytes differ", sides.code)
     return False
 
 
-def _agree(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
+def _have_same_bytes(x: Tensor, y: Tensor) -> bool:
+    """Return whether the bytes of two tensors are equal; False if one of them is several tensors of a file."""
+    ours = x.raw()
+    theirs = y.raw()
+    if ours is None or theirs is None or ours.size != theirs.size:
+        return False
+    pieces = (slice(start, start + PIECE) for start in range(0, ours.size, PIECE))
+    return all(np.array_equal(ours[piece], theirs[piece]) for piece in pieces)
+
+
+def _labels_agree(x: Tensor, y: Tensor, sides: Sides) -> bool:
     """Return whether the labels of two variables agree; otherwise report it: their elements do not belong together."""
     theirs = y.labels()
     ours = x.labels() if theirs else {}
     for dim in theirs:
         if dim in ours and not labels.agree(theirs[dim], ours[dim]):
-            how = f"along {dim} {labels.disagreement(theirs[dim], ours[dim], called(b), called(a))}"
-            note(f"{x.name}: not measured: {how}; bring both to the same labels, as sel of xarray does", code)
+            difference = f"along {dim} {labels.disagreement(theirs[dim], ours[dim], sides.b, sides.a)}"
+            advice = "bring both to the same labels, as sel of xarray does"
+            note(f"{x.name}: not measured: {difference}; {advice}", sides.code)
             return False
     return True
 
@@ -162,10 +211,10 @@ def _agree(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
 # What is measured
 
 
-def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
+def _compare_tensors(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
-        measure = _in_parts if x.is_read_in_parts or y.is_read_in_parts else _at_once
+        measure = _measure_in_parts if x.is_read_in_parts or y.is_read_in_parts else _measure_at_once
         kind, measured, sums = measure(x, y, advance, code)
     counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
     advance(0, 1)
@@ -191,7 +240,7 @@ def _compared(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: in
     return entry, row
 
 
-def _at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
+def _measure_at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
     """Measure a whole tensor: return the kind of its dtype, the measures and the sums."""
     numbers = x.values()
     values = as_float(numbers)
@@ -210,25 +259,28 @@ def _orders(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, 
     return tuple(ours.index(dim) for dim in theirs), tuple(theirs.index(dim) for dim in ours)
 
 
-def _in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
+def _measure_in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
     """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
     kind = "f"
     totals = [Totals.of_nothing(has_codes=False)]
-    apart = 0
+    missing_on_one_side = 0
     to_y, to_x = _orders(x.dims, y.dims)
-    with x.opened() as read_x, y.opened() as read_y:
+    with x.open_parts() as read_x, y.open_parts() as read_y:
         for part in x.parts():
             numbers = read_x(part)
             others = read_y(tuple(part[axis] for axis in to_y)).transpose(to_x) if to_y else read_y(part)
             kind = numbers.dtype.kind
-            pair = [np.atleast_1d(as_float(each)) for each in (numbers, others)]
-            gaps = [np.isnan(values) for values in pair]
-            apart += int(np.count_nonzero(gaps[0] != gaps[1]))
-            there = ~(gaps[0] | gaps[1])
-            totals += [totals_of(*(values[there] for values in pair))] if there.any() else []
+            ours = np.atleast_1d(as_float(numbers))
+            theirs = np.atleast_1d(as_float(others))
+            missing_in_ours = np.isnan(ours)
+            missing_in_theirs = np.isnan(theirs)
+            missing_on_one_side += int(np.count_nonzero(missing_in_ours != missing_in_theirs))
+            is_measured = ~(missing_in_ours | missing_in_theirs)
+            if is_measured.any():
+                totals.append(totals_of(ours[is_measured], theirs[is_measured]))
             progress(x.nbytes_of(numbers), 0)
-    if apart:
-        note(f"{x.name}: {count_text(apart, 'value')} missing on one side only", code)
+    if missing_on_one_side:
+        note(f"{x.name}: {count_text(missing_on_one_side, 'value')} missing on one side only", code)
     if len(totals) == 1:
-        return kind, Comparison(0.0, math.inf, 0.0, 0.0, 0.0, 0.0, None), NO_ERRORS
+        return kind, NOTHING_MEASURED, NO_ERRORS
     return kind, comparison_of(totals), errors_in(totals)

@@ -22,8 +22,8 @@ from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.readers import loading_lines
 from fastq.tools.checkpoints.rules import Rules
 from fastq.tools.checkpoints.weight_files import INDEX
-from fastq.tools.cli.errors import failures, in_one_line, refused
-from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.errors import one_line_error, one_line_errors, usage_errors
+from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import (
     as_patterns,
@@ -35,22 +35,23 @@ from fastq.tools.cli.options import (
     pairs_of,
     patterns,
     range_option,
-    suggested,
+    read_suggestion,
 )
 from fastq.tools.cli.output_paths import WRITABLE, check_replaceable
 from fastq.tools.cli.progress import progress_bar
-from fastq.tools.cli.report import Shown, show, table_options
+from fastq.tools.cli.report import TableOptions, show_table, table_options
 from fastq.tools.files.patterns import WEIGHT
 from fastq.tools.files.texts import count_text
-from fastq.tools.gguf_files import imatrix
+from fastq.tools.gguf_files.imatrix import read as read_imatrix
 from fastq.tools.layouts.schemes import PRESETS, LayerScheme, as_scheme
 
 AGAIN = "; finished shards stay, and the same command continues from there"
 SCHEME_MISSING = f"--scheme is missing: one of {', '.join(PRESETS)}"
+# options for quantizing
 OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "imatrix", "convention"
-SRC = Source(
+SRC = InputPath(
     FOLDER,
-    ways={
+    advice={
         ".safetensors": "name the folder that has it and config.json",
         ".gguf": "fastq gguf reads it",
         **dict.fromkeys((".npy", ".npz"), "fastq quantize reads it"),
@@ -59,13 +60,18 @@ SRC = Source(
 
 
 def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
-    with refused():
+    """Return the scheme of an option."""
+    with usage_errors():
         return None if name is None else as_scheme(name)
 
 
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
-    pairs = pairs_of(texts, "PATTERN=SCHEME")
-    return [(as_patterns(ctx, param, (pattern,))[0], _scheme(ctx, param, name)) for pattern, name in pairs]
+    """Return the pairs of a pattern and a scheme."""
+    schemes = []
+    for pattern, name in pairs_of(texts, "PATTERN=SCHEME"):
+        as_patterns(ctx, param, (pattern,))
+        schemes.append((pattern, _scheme(ctx, param, name)))
+    return schemes
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
@@ -73,23 +79,30 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     check_replaceable(report, "--report", {})
     folder = report.parent.resolve()
     whole = out.resolve()
-    twin = source / folder.relative_to(whole) if folder.is_relative_to(whole) else None  # files that are copied to OUT
-    taken = {CONFIG, INDEX, JOURNAL, *(path.name for path in twin.iterdir())} if twin and twin.is_dir() else set()
+    names_of_model: set[str] = set()
+    if folder.is_relative_to(whole):
+        copied_folder = source / folder.relative_to(whole)
+        if copied_folder.is_dir():
+            names_of_model = {CONFIG, INDEX, JOURNAL, *(path.name for path in copied_folder.iterdir())}
     if folder.is_relative_to(source.resolve()):
         reason = "lies in SRC, where nothing may be written"
     elif folder / report.name == whole:
         reason = "is OUT itself"
-    elif report.name.casefold() in {name.casefold() for name in taken}:
+    elif report.name.casefold() in {name.casefold() for name in names_of_model}:
         reason = "is a file of the model in OUT"
     else:
         return
     raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
 
 
-OTHERS = "Use another scheme for the modules that PATTERN matches; repeatable, the first match counts."
-LIKE = "Give each matrix its scheme in FILE, the output of suggest --json, and all others the one that most have."
-UNEQUAL = "Allow unequal schemes for matrices that vLLM and SGLang read as one; only transformers loads such a model."
-CONVENTION = "rounded-scale computes codes from the stored scale; compressed-tensors writes the bytes of its library."
+SCHEME_FOR_HELP = "Use another scheme for the modules that PATTERN matches; repeatable, the first match counts."
+LIKE_HELP = "Give each matrix its scheme in FILE, the output of suggest --json, and all others the one that most have."
+UNEQUAL_HELP = (
+    "Allow unequal schemes for matrices that vLLM and SGLang read as one; only transformers loads such a model."
+)
+CONVENTION_HELP = (
+    "rounded-scale computes codes from the stored scale; compressed-tensors writes the bytes of its library."
+)
 
 
 @click.command("convert", short_help="Quantize a model directory.")
@@ -98,14 +111,14 @@ CONVENTION = "rounded-scale computes codes from the stored scale; compressed-ten
 @click.option(
     "--scheme", metavar="SCHEME", callback=_scheme, help=f"Scheme of the weights: one of {', '.join(PRESETS)}."
 )
-@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=OTHERS)
-@like_option("--like", "suggestion", help=LIKE)
+@patterns("--scheme-for", "schemes", metavar="PATTERN=SCHEME", callback=_schemes, help=SCHEME_FOR_HELP)
+@like_option("--like", "suggestion", help=LIKE_HELP)
 @patterns("--ignore", help="Do not quantize the modules that PATTERN matches; repeatable.")
 @patterns(
     "--include",
     help="Also quantize modules that PATTERN matches and that stay floats by default, such as lm_head; repeatable.",
 )
-@click.option("--allow-unequal", "unequal", is_flag=True, help=UNEQUAL)
+@click.option("--allow-unequal", "unequal", is_flag=True, help=UNEQUAL_HELP)
 @click.option(
     "--group-size",
     type=click.IntRange(1),
@@ -116,7 +129,7 @@ CONVENTION = "rounded-scale computes codes from the stored scale; compressed-ten
 )
 @range_option
 @imatrix_option
-@choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION)
+@choice("--convention", ("rounded-scale", "compressed-tensors"), help=CONVENTION_HELP)
 @click.option("--dequantize", is_flag=True, help="Restore the floats of a quantized directory.")
 @click.option(
     "--dtype", type=click.Choice(list(DTYPES)), help="Dtype that --dequantize writes; by default that of config.json."
@@ -127,9 +140,20 @@ def convert_command(
     source: Path,
     out: Path,
     scheme: LayerScheme | None,
+    schemes: list[tuple[str, LayerScheme]],
     suggestion: Path | None,
+    ignore: tuple[str, ...],
+    include: tuple[str, ...],
+    unequal: bool,
+    group_size: int | None,
+    symmetric: bool | None,
+    method: str,
+    imatrix: Path | None,
+    convention: str,
+    dequantize: bool,
     dtype: str | None,
-    **given: Any,
+    force: bool,
+    **options: Any,
 ) -> None:
     """Quantize a model directory into the files of compressed-tensors, which transformers and vLLM load.
 
@@ -138,21 +162,23 @@ def convert_command(
     --dequantize restores floats, also from models of llm-compressor, AWQ, GPTQ and from float8 models. A PATTERN is the
     name of a module, a shell pattern, or re: and a regular expression for the start of names.
     """
-    shown = Shown.taken(given)
-    dequantize = given["dequantize"]
+    table_choice = TableOptions.taken_from(options)
     if suggestion is not None:
-        if scheme is not None or given["schemes"] or dequantize:
+        if scheme is not None or schemes or dequantize:
             others = "--scheme, --scheme-for or --dequantize"
             raise click.UsageError(f"--like has the schemes; it cannot be combined with {others}")
-        scheme, given["schemes"] = _suggested(suggestion)
+        scheme, schemes = _schemes_in(suggestion)
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
-    _check_way(scheme, dequantize, dtype)
-    rules = _rules(scheme, **given) if scheme else None
-    method = method_with(given["imatrix"], given["method"])
-    with failures(source, out):
-        if shown.report is not None:
-            _check_report(shown.report, source, out)
+    _check_direction(scheme, dequantize, dtype)
+    rules = None
+    if scheme is not None:
+        chosen = _with_options(scheme, schemes, group_size, symmetric)
+        rules = Rules(scheme=chosen[0], ignore=ignore, schemes=tuple(chosen[1]), include=include, unequal=unequal)
+    method = method_with(imatrix, method)
+    with one_line_errors(source, out):
+        if table_choice.report is not None:
+            _check_report(table_choice.report, source, out)
         opened = ModelFolder.open(source)
         for line in opened.notes:
             note(f"{source}: {line}")
@@ -160,13 +186,17 @@ def convert_command(
         if rules is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
-            conversion = _quantization(opened, rules, method, given["convention"], given["imatrix"])
+            conversion = _quantization(opened, rules, method, convention, imatrix)
         bar = progress_bar(conversion.source.tensors.values())
-        unfit = refused(str, UnfitOut, "OUT")
+        unfit = usage_errors(str, UnfitOut, "OUT")
         with _resumable(out), bar as advance, unfit:
-            rows = convert(conversion, out, force=given["force"], progress=advance, notice=note)
-    title = f"{source.name} {'dequantized' if dequantize else 'quantized'}"
-    show(shown, rows, title=title, errors_of=conversion.sample if isinstance(conversion, Quantization) else None)
+            rows = convert(conversion, out, force=force, progress=advance, notice=note)
+    show_table(
+        table_choice,
+        rows,
+        title=f"{source.name} {'dequantized' if dequantize else 'quantized'}",
+        arrays_of=conversion.sample if isinstance(conversion, Quantization) else None,
+    )
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
@@ -176,7 +206,7 @@ def convert_command(
             note(line)
 
 
-def _check_way(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) -> None:
+def _check_direction(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) -> None:
     """Refuse options that are not for quantizing, or not for restoring floats."""
     if dequantize == (scheme is not None):
         raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize and --scheme cannot be combined")
@@ -186,37 +216,44 @@ def _check_way(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) 
         raise click.UsageError("--dtype needs --dequantize")
 
 
-def _suggested(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerScheme]]]:
+def _schemes_in(path: Path) -> tuple[LayerScheme | None, list[tuple[str, LayerScheme]]]:
     """Return the scheme that most matrices of a suggestion have, and those of the others by the names of modules."""
-    named = suggested(path, as_scheme)
-    scheme = Counter(named.values()).most_common(1)[0][0] if named else None
-    return scheme, [(name.removesuffix(WEIGHT), each) for name, each in named.items() if each != scheme]
+    scheme_of = read_suggestion(path, as_scheme)
+    most_common = Counter(scheme_of.values()).most_common(1)[0][0] if scheme_of else None
+    others = [(name.removesuffix(WEIGHT), scheme) for name, scheme in scheme_of.items() if scheme != most_common]
+    return most_common, others
 
 
 def _quantization(
-    opened: ModelFolder, rules: Rules, method: str, convention: str, weights: Path | None
+    opened: ModelFolder, rules: Rules, method: str, convention: str, imatrix: Path | None
 ) -> Quantization:
     """Return the quantization of a model directory, and print its notes."""
-    bit_exact = convention == "compressed-tensors"
-    imatrix_of = None if weights is None else imatrix.read(weights)
-    conversion = Quantization(opened, rules, bit_exact=bit_exact, method=method, imatrix=imatrix_of)
+    conversion = Quantization(
+        opened,
+        rules,
+        bit_exact=convention == "compressed-tensors",
+        method=method,
+        imatrix=None if imatrix is None else read_imatrix(imatrix),
+    )
     for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes, *conversion.notes]:
         note(f"{opened.path}: {line}")
     return conversion
 
 
-def _rules(
-    scheme: LayerScheme, schemes: list[tuple[str, LayerScheme]], group_size: int, symmetric: bool, **given: Any
-) -> Rules:
-    """Return the rules that were asked for; options for integers in groups apply to all such schemes, and need one."""
-    chosen = [scheme, *(each for _, each in schemes)]
-    fit = [each for each in chosen if each.in_groups] or chosen
+def _with_options(
+    scheme: LayerScheme,
+    schemes: list[tuple[str, LayerScheme]],
+    group_size: int | None,
+    symmetric: bool | None,
+) -> tuple[LayerScheme, list[tuple[str, LayerScheme]]]:
+    """Return schemes with the options for integers in groups, which apply to all such schemes, and need one."""
+    chosen = [scheme, *(other for _, other in schemes)]
+    in_groups = [each for each in chosen if each.in_groups] or chosen
     try:
-        first, *others = (each.with_options(group_size, symmetric) if each in fit else each for each in chosen)
+        first, *others = (each.with_options(group_size, symmetric) if each in in_groups else each for each in chosen)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    named = tuple((pattern, each) for (pattern, _), each in zip(schemes, others, strict=True))
-    return Rules(first, given["ignore"], named, given["include"], given["unequal"])
+    return first, [(pattern, other) for (pattern, _), other in zip(schemes, others, strict=True)]
 
 
 @contextlib.contextmanager
@@ -228,5 +265,5 @@ def _resumable(out: Path) -> Iterator[None]:
         if not os.path.isfile(out / JOURNAL):
             raise
         if isinstance(error, OSError):
-            raise in_one_line(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
+            raise one_line_error(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
         raise KeyboardInterrupt(AGAIN) from None

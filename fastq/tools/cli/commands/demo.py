@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import click
 
-from fastq.tools.cli import selfcheck
-from fastq.tools.cli.progress import counted
+from fastq.system.lazy import undisturbed
+from fastq.tools.cli.progress import with_progress
 from fastq.tools.cli.tables import cell_text, title_of
 
 
@@ -19,20 +19,22 @@ def demo(size: int) -> None:
     Every code, scale and zero point is compared with the NumPy reference; the last column is the reference's time
     divided by ours. Exits with 1 if anything differs.
     """
+    with undisturbed():  # here, since the reference takes a part of the start of every command
+        from fastq.tools.cli import selfcheck
     click.echo(f"{size} x {size} float32, {4 * size**2:,} bytes")
     x = selfcheck.weight_matrix(size)
     wrong = 0
-    click.echo(_in_columns(map(title_of, selfcheck.COLUMNS)))
-    for scheme in counted(selfcheck.SCHEMES, "schemes"):
+    widths = selfcheck.COLUMNS.values()
+    click.echo(_in_columns(map(title_of, selfcheck.COLUMNS), widths))
+    for scheme in with_progress(selfcheck.SCHEMES, "schemes"):
         outcome = selfcheck.outcome_of(x, scheme)
-        click.echo(_in_columns(cell_text(column, outcome[column]) for column in selfcheck.COLUMNS))
+        click.echo(_in_columns((cell_text(column, outcome[column]) for column in selfcheck.COLUMNS), widths))
         wrong += outcome["mismatches"]
     if wrong:
         raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")
     click.echo("Every code, scale and zero point equals the reference's.")
 
 
-def _in_columns(texts: Iterable[str]) -> str:
-    """Return a line of texts in the columns of a table whose lines come one by one."""
-    widths = selfcheck.COLUMNS.values()
+def _in_columns(texts: Iterable[str], widths: Iterable[str]) -> str:
+    """Return a line of texts in columns of some widths, which are format specs, of a table printed line by line."""
     return "".join(f"{text:{width}}" for text, width in zip(texts, widths, strict=True))

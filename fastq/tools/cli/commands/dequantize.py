@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from fastq.tools.cli.errors import called, failures
-from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.errors import name_of_path, one_line_errors
+from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.options import force_option
 from fastq.tools.cli.output_paths import WRITABLE, check_out, with_suffix
 from fastq.tools.cli.progress import progress_bar
@@ -18,9 +18,9 @@ from fastq.tools.tensors.dequantize_file import dequantize_file
 from fastq.tools.tensors.reading import tensors_of
 
 WITH_BLOCKS = {".gguf": "metadata, too: fastq gguf IN OUT.gguf --dequantize writes one"}
-TO_DEQUANTIZE = Source(
+TO_DEQUANTIZE = InputPath(
     *(".safetensors", ".npz", ".gguf"),
-    ways={
+    advice={
         FOLDER: "fastq convert {} OUT --dequantize restores a model directory",
         ".npy": "fastq quantize writes .safetensors and .npz",
     },
@@ -39,7 +39,7 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
     model directories use fastq convert --dequantize, for a GGUF file as OUT fastq gguf --dequantize.
     """
     check_out({"IN": source}, out, force=force)
-    with failures(called(source), out):
+    with one_line_errors(name_of_path(source), out):
         opened = open_gguf(source) if source.suffix == ".gguf" else open_source(source)
         with progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fastq.tools.cli.errors import called, failures
+from fastq.tools.cli.errors import name_of_path, one_line_errors
 from fastq.tools.cli.exit_codes import IN_PART
 from fastq.tools.cli.input_paths import READABLE
 from fastq.tools.cli.notes import note, note_codes
@@ -43,25 +43,31 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
     if source.suffix == ".gguf":
         inspect_gguf(source, as_json=as_json)
         return
-    with failures(called(source), source):
+    with one_line_errors(name_of_path(source), source):
         try:
-            found = tensors_of(source, say=note)
+            by_name = tensors_of(source, say=note)
         except ValueError as error:
             try:  # if config.json is invalid
-                found = tensors_of(source, as_stored=True)
+                by_name = tensors_of(source, as_stored=True)
             except ValueError:
                 raise error from None
-            note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
-        note_codes(source, found)
-        tensors = list(found.values())
+            note(f"{name_of_path(source)}: {error}; its tensors are shown as they are stored", IN_PART)
+        note_codes(source, by_name)
+        tensors = list(by_name.values())
         packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.packing))
         entries: list[Entry] = []
         with progress_bar(tensors) as advance:
             for tensor in tensors:
-                about = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
                 is_read = tensor.has_numbers and not header
-                noted = dict.fromkeys(packing) | dict(tensor.packing)
-                entries.append(about | noted | (asdict(tensor.extent(advance)) if is_read else {}))
+                entry: Entry = {
+                    "name": tensor.name,
+                    "shape": tensor.shape,
+                    "scheme": tensor.scheme,
+                    "bytes": tensor.nbytes,
+                    **dict.fromkeys(packing),
+                    **tensor.packing,
+                }
+                entries.append(entry | (asdict(tensor.extent(advance)) if is_read else {}))
                 advance(0 if is_read else tensor.nbytes, 1)
     if as_json:
         print_json({"tensors": entries})
@@ -72,12 +78,13 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
     print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
 
 
+SHOWN_ELEMENTS = 8  # of an array in the metadata of a GGUF file
 LONGEST_VALUE = 60  # most characters of a field's value in a table
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
     """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits per weight."""
-    with failures(called(source), source):
+    with one_line_errors(name_of_path(source), source):
         opened = open_gguf(source, whole=False)
     if opened.missing:
         missing = f"parts of the model are missing: {some_of(opened.missing)}"
@@ -91,8 +98,8 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
         values = {field.key: {"type": field.type_name, "value": field.value()} for field in fields}
         print_json({"metadata": values, "tensors": tensors})
         return
-    columns = "key", "type", "value"
-    print_table([{"key": each.key, "type": each.type_name, "value": _value_text(each)} for each in fields], columns)
+    rows = [{"key": field.key, "type": field.type_name, "value": _value_text(field)} for field in fields]
+    print_table(rows, ("key", "type", "value"))
     print_table(tensors, ("name", "type", "shape", "bytes", "bits"))
     specs = list(opened.tensors.values())
     kinds = dict.fromkeys(spec.kind for spec in specs)
@@ -101,6 +108,7 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
 
 
 def _sums(name: str, specs: list[GgufSpec]) -> Entry:
+    """Return the sums of some tensors."""
     size = sum(spec.size for spec in specs)
     nbytes = sum(spec.nbytes for spec in specs)
     bits = 8 * nbytes / size if size else None
@@ -111,6 +119,6 @@ def _value_text(field: MetadataField) -> str:
     """Return a value as one short line; an array is cut after its first elements."""
     value = field.value()
     if isinstance(value, list):
-        value = ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "")
+        value = ", ".join(map(str, value[:SHOWN_ELEMENTS])) + (", ..." if len(value) > SHOWN_ELEMENTS else "")
     line = printable(" ".join(str(value).split()))
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."

@@ -22,14 +22,18 @@ from fastq.tools.cli.science import (
 )
 from fastq.tools.tensors.netcdf_zarr import PACKED
 
-OFF = "Largest absolute error of a variable; repeatable."
-
 
 @click.command("pack", short_help="Pack floats of netCDF or zarr into integers.")
 @click.argument("source", metavar="FILE", type=SRC)
 @click.argument("out", metavar="OUT", type=WRITABLE)
 @choice("--dtype", ("int16", "uint16", "int8", "uint8"), help="Integer dtype of variables without a --max-error.")
-@click.option("--max-error", multiple=True, metavar="NAME=N", callback=numbers_callback(float, named=True), help=OFF)
+@click.option(
+    "--max-error",
+    multiple=True,
+    metavar="NAME=N",
+    callback=numbers_callback(float, named=True),
+    help="Largest absolute error of a variable; repeatable.",
+)
 @exclude_option
 @drop_option
 @level_option
@@ -42,5 +46,6 @@ def pack(source: Path, out: Path, **options: Any) -> None:
     with a --max-error gets 8 bits if they are enough, else 16. Coordinates and their bounds, flags, times and packed
     integers stay as they are.
     """
-    ways = {name: options.pop(name) for name in OF_WRITING}
-    convert_store(source, out, functools.partial(fastq.xarray.pack, **options), {name: name for name in PACKED}, **ways)
+    writing = {name: options.pop(name) for name in OF_WRITING}
+    convert = functools.partial(fastq.xarray.pack, **options)
+    convert_store(source, out, convert, {name: name for name in PACKED}, **writing)

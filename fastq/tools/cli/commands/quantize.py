@@ -10,8 +10,8 @@ import click
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import FAMILIES, QTYPES, as_qtype
 from fastq.system.arguments import shown
-from fastq.tools.cli.errors import called, failures
-from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.errors import name_of_path, one_line_errors
+from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import (
     choice,
@@ -23,14 +23,14 @@ from fastq.tools.cli.options import (
     nan_option,
     patterns,
     range_option,
-    suggested,
+    read_suggestion,
 )
 from fastq.tools.cli.output_paths import WRITABLE, check_out, with_suffix
 from fastq.tools.cli.progress import progress_bar
-from fastq.tools.cli.report import Shown, operands, show, table_options
+from fastq.tools.cli.report import TableOptions, arrays_of_pictures, show_table, table_options
 from fastq.tools.files.containers import SOURCES, open_source
 from fastq.tools.files.records import Scheme
-from fastq.tools.gguf_files import imatrix as imatrices
+from fastq.tools.gguf_files.imatrix import read as read_imatrix
 from fastq.tools.tensors.quantize_file import quantize_file
 from fastq.tools.tensors.selection import Selection
 
@@ -47,7 +47,7 @@ class Format(click.Choice[str]):
 
 
 def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
-    """Return an axis as a number or 'none'; None is an option that was not given."""
+    """Return an axis as a number or 'none'; None if the option was not written."""
     try:
         return text if text in (None, "none") else int(text)
     except ValueError:
@@ -57,6 +57,7 @@ def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int |
 def _scheme(
     dtype: str, axis: int | str | None, block_size: int, symmetric: bool, method: str, convention: str
 ) -> Scheme:
+    """Return the scheme that options say; refuse those that contradict each other."""
     qtype = as_qtype(dtype)
     try:
         CONVENTIONS[convention].check_format(qtype)
@@ -72,43 +73,63 @@ def _scheme(
         raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
     if axis is None:
         axis = -1 if block_size else 0
-    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method, convention)
+    return Scheme(
+        dtype=dtype,
+        axis=axis if isinstance(axis, int) else None,
+        block_size=block_size,
+        symmetric=symmetric,
+        range=method,
+        convention=convention,
+    )
 
 
 def _schemes_in(path: Path) -> dict[str, Scheme]:
-    if given := [name for name in OF_SCHEME if is_given(name)]:
-        raise click.UsageError(f"--like has the schemes; it cannot be combined with --{given[0].replace('_', '-')}")
-    return suggested(path, _of_entry)
+    """Return the schemes of a suggestion by name; refuse options that say another scheme."""
+    for name in OF_SCHEME:
+        if is_given(name):
+            raise click.UsageError(f"--like has the schemes; it cannot be combined with --{name.replace('_', '-')}")
+    return read_suggestion(path, _scheme_of_entry)
 
 
-def _of_entry(scheme: Any) -> Scheme:
+def _scheme_of_entry(scheme: Any) -> Scheme:
+    """Return a scheme from the JSON of a suggestion."""
     if not isinstance(scheme, dict):
         raise ValueError(f"{shown(scheme)} is a scheme of another command")
-    return _suggested(**scheme)
+    return _scheme_from_suggestion(**scheme)
 
 
-def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
+def _scheme_from_suggestion(
+    dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str
+) -> Scheme:
     """Return a scheme of `fastq suggest` under the names of the options."""
     qtype = as_qtype(dtype)
-    along = "none" if axis is None and not qtype.block_size else axis
-    is_symmetric = symmetric or bool(qtype.element or qtype.block_size)
-    return _scheme(dtype, along, block_size, is_symmetric, range, convention)
+    return _scheme(
+        dtype=dtype,
+        axis="none" if axis is None and not qtype.block_size else axis,
+        block_size=block_size,
+        symmetric=symmetric or bool(qtype.element or qtype.block_size),
+        method=range,
+        convention=convention,
+    )
 
 
+# options that say the scheme
 OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
 # conventions whose zero points are codes and whose scales are of the compute type, as files hold them; below 0 only
 # where compressed-tensors has them
 _AS_STORED = "integer", "compute", "magnitude"
-STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
+STORABLE = [
+    row.name for row in CONVENTIONS.values() if (row.zero_point, row.stored_type, row.symmetric_extreme) == _AS_STORED
+]
 FORMAT_HELP = f"Code format: {FAMILIES}."
 LIKE_HELP = "Quantize only the tensors of FILE, each with its scheme there; FILE is the output of suggest --json."
 AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale per tensor.  [default: 0; for blocks -1]"
 CONVENTION_HELP = "System whose arithmetic to follow: {}. fastq conventions prints their formulas."
 QUANTIZED = ".safetensors", ".npz"  # files with codes and scales
 WITH_SCALES = {".npy": "one array, but codes need scales: numpy.load reads .npz, too"}
-TO_QUANTIZE = Source(
+TO_QUANTIZE = InputPath(
     *SOURCES,
-    ways={
+    advice={
         FOLDER: "fastq convert {} OUT --scheme W8A16 quantizes a model directory",
         ".gguf": "fastq gguf {} OUT.gguf --type Q4_K_M quantizes it",
     },
@@ -139,7 +160,24 @@ TO_QUANTIZE = Source(
 @nan_option
 @table_options
 @force_option
-def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str, force: bool, **given: Any) -> None:
+def quantize(
+    source: Path,
+    out: Path,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    vectors: bool,
+    like: Path | None,
+    dtype: str,
+    axis: int | str | None,
+    block_size: int,
+    symmetric: bool,
+    method: str,
+    imatrix: Path | None,
+    convention: str,
+    nan: str,
+    force: bool,
+    **options: Any,
+) -> None:
     """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
 
     OUT has codes, scales and zero points under the names that compressed-tensors uses: a .safetensors file, or a .npz
@@ -149,25 +187,33 @@ def quantize(source: Path, out: Path, vectors: bool, like: Path | None, nan: str
     pattern such as '*.weight', or re: and a regular expression; it must match a tensor. For model directories use fastq
     convert, for GGUF files fastq gguf. In Python, fastq.load reads OUT.
     """
-    shown = Shown.taken(given)
-    include, exclude, imatrix = (given.pop(name) for name in ("include", "exclude", "imatrix"))
-    given["method"] = method_with(imatrix, given["method"])
-    scheme = _scheme(**given)
-    sources = {"IN": source, "--like": like, "--imatrix": imatrix}
-    check_out(sources, out, force=force, report=shown.report)
-    vectors = vectors or source.suffix == ".npy"
-    schemes = _schemes_in(like) if like else None
-    selection = Selection(include or ("*",), exclude, vectors, schemes)
-    with failures(called(source), out):
+    table_choice = TableOptions.taken_from(options)
+    scheme = _scheme(
+        dtype=dtype,
+        axis=axis,
+        block_size=block_size,
+        symmetric=symmetric,
+        method=method_with(imatrix, method),
+        convention=convention,
+    )
+    check_out({"IN": source, "--like": like, "--imatrix": imatrix}, out, force=force, report=table_choice.report)
+    selection = Selection(
+        include=include or ("*",),
+        exclude=exclude,
+        vectors=vectors or source.suffix == ".npy",
+        like=_schemes_in(like) if like else None,
+    )
+    with one_line_errors(name_of_path(source), out):
         opened = open_source(source)
-        by_channel = isinstance(given["axis"], int) and not given["block_size"]
+        by_channel = isinstance(axis, int) and not block_size
         if by_channel and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
             raise click.UsageError("--axis is for arrays of two axes or more: vectors and scalars get one scale each")
-        weights = None if imatrix is None else imatrices.read(imatrix)
-        options: dict[str, Any] = {"nan": nan, "imatrix": weights, "say": note}
+        importance = None if imatrix is None else read_imatrix(imatrix)
         with progress_bar(opened.tensors.values()) as advance:
-            rows = quantize_file(opened, out, scheme, selection, progress=advance, **options)
-    show(shown, rows, title=f"{source.name} quantized", errors_of=operands(source, out))
+            rows = quantize_file(
+                opened, out, scheme, selection, nan=nan, imatrix=importance, say=note, progress=advance
+            )
+    show_table(table_choice, rows, title=f"{source.name} quantized", arrays_of=arrays_of_pictures(source, out))
     for row in rows:
         if row.remark:
             note(f"{row.name}: {row.remark}")

@@ -6,19 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from fastq.tools.cli.errors import called, failures, in_one_line
+from fastq.system.lazy import undisturbed
+from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
 from fastq.tools.cli.exit_codes import TOO_FAR
-from fastq.tools.cli.input_paths import FOLDER, Source
+from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.notes import note, note_codes
 from fastq.tools.cli.options import decibels
 from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import json_option, print_json, total_text, worst_option
-from fastq.tools.cli.scheme_search import Suggestion, Trials, Way, cheapest, command, schemes_for
-from fastq.tools.cli.tables import Entry, arranged, print_table
+from fastq.tools.cli.tables import Entry, arrange_rows, print_table
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.files.measured_errors import Errors, signal_of
 from fastq.tools.files.naming_errors import naming
@@ -33,8 +33,11 @@ from fastq.tools.tensors.reading import (
 )
 from fastq.tools.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from fastq.tools.cli.scheme_search import Candidate, Trials
+
 SUGGESTED = "name", "shape", "bytes_before", "scheme", "bits", "bytes", "sqnr_db"
-SOURCE = Source(FOLDER, *SUFFIXES)
+SOURCE = InputPath(FOLDER, *SUFFIXES)
 
 
 @click.command(short_help="Find the scheme with the fewest bits.")
@@ -56,66 +59,109 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
     tensor.
     """
-    with failures(called(source), source):
-        opened = tensors_of(source, say=note)
-        note_codes(source, opened)
-        found = opened.values()
-        parts = parts_of_weights(elsewhere_in(opened.values()))
-        trials = schemes_for(source)
-        reasons = [_reason(tensor, parts, vectors=trials.vectors) or trials.stays(tensor) for tensor in found]
-        tensors = [tensor for tensor, reason in zip(found, reasons, strict=True) if not reason]
-        left = Counter(filter(None, reasons))
-        chosen: dict[str, tuple[Scheme | str, int, float]] = {}
-        groups: dict[Any, list[Tensor]] = {}
-        for tensor in tensors:
-            groups.setdefault(trials.group(tensor), []).append(tensor)
-        with progress_bar(tensors) as advance:
-            for group in groups.values():
-                suggestion = _suggested(group, trials, sqnr)
-                if suggestion is None:
-                    left["no scheme is smaller"] += len(group)
-                else:
-                    figures = zip(group, suggestion.nbytes, suggestion.sqnr_db, strict=True)
-                    chosen |= {tensor.name: (suggestion.scheme, nbytes, ratio) for tensor, nbytes, ratio in figures}
-                for tensor in group:
-                    advance(tensor.nbytes, 1)
-        told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"
+    with undisturbed():  # here, since no other command needs what it imports
+        from fastq.tools.cli.scheme_search import command_line, trials_for
+    with one_line_errors(name_of_path(source), source):
+        by_name = tensors_of(source, say=note)
+        note_codes(source, by_name)
+        trials = trials_for(source)
+        tensors, left_out = _tensors_to_try(list(by_name.values()), trials)
+        chosen = _choose_schemes(tensors, trials, sqnr, left_out)
+        reasons = ", ".join(f"{count:,} ({reason})" for reason, count in left_out.items())
         if not chosen:
-            raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}; {told}")
-    entries = []
-    rows = []
-    for tensor in (tensor for tensor in tensors if tensor.name in chosen):
-        scheme, nbytes, ratio = chosen[tensor.name]
-        signal = signal_of(tensor.values())
-        sums = Errors(signal and signal * 10 ** (-ratio / 10), signal, math.nan)
-        as_text = scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme)
-        about: Entry = {"name": tensor.name, "shape": tensor.shape, "scheme": as_text, "bytes_before": tensor.nbytes}
-        about |= {"bytes": nbytes, "bits": 8 * nbytes / math.prod(tensor.shape), "sqnr_db": ratio}
-        entries.append(about)
-        row = Converted(
-            name=tensor.name,
-            shape=tensor.shape,
-            before=tensor.nbytes,
-            after=nbytes,
-            target=str(scheme),
-            errors=sums,
-        )
-        rows.append(row)
+            needed = f"no tensor of two axes or more of {', '.join(FLOATS)}"
+            raise one_line_error(name_of_path(source), f"{needed}; left out: {reasons}")
+    entries = [_entry_of(chosen[tensor.name], as_json) for tensor in tensors if tensor.name in chosen]
     if as_json:
         print_json({"tensors": entries})
     else:
-        print_table(arranged(entries, every=True, worst_first=worst_first), SUGGESTED)
+        rows = [_row_of(chosen[tensor.name]) for tensor in tensors if tensor.name in chosen]
+        print_table(arrange_rows(entries, every=True, worst_first=worst_first), SUGGESTED)
         print_line(total_text(rows, done="tried"))
-    if left:
-        note(told)
-    if way := command(source, Counter(str(scheme) for scheme, *_ in chosen.values())):
-        note(way)
-    short = [f"{name} ({ratio:.2f})" for name, (_, _, ratio) in chosen.items() if not ratio >= sqnr]
+    if left_out:
+        note(f"left out: {reasons}")
+    if line := command_line(source, Counter(str(choice.scheme) for choice in chosen.values())):
+        note(line)
+    short = [f"{name} ({choice.sqnr_db:.2f})" for name, choice in chosen.items() if not choice.sqnr_db >= sqnr]
     if short:
         note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
 
 
-def _reason(tensor: Tensor, parts: Collection[str], *, vectors: bool) -> str:
+class Choice(NamedTuple):
+    """The scheme that was chosen for a tensor."""
+
+    tensor: Tensor
+    scheme: Scheme | str
+    nbytes: int  # that the command stores
+    sqnr_db: float
+
+
+def _tensors_to_try(tensors: list[Tensor], trials: Trials) -> tuple[list[Tensor], Counter[str]]:
+    """Return the tensors that the command quantizes, and the numbers of the others by reason."""
+    parts = parts_of_weights(elsewhere_in(tensors))
+    to_try = []
+    left_out: Counter[str] = Counter()
+    for tensor in tensors:
+        reason = _reason_against(tensor, parts, vectors=trials.vectors) or trials.reason_against(tensor)
+        if reason:
+            left_out[reason] += 1
+        else:
+            to_try.append(tensor)
+    return to_try, left_out
+
+
+def _choose_schemes(tensors: list[Tensor], trials: Trials, sqnr: float, left_out: Counter[str]) -> dict[str, Choice]:
+    """Return the chosen schemes by name, group by group; tensors without one are counted in `left_out`."""
+    from fastq.tools.cli.scheme_search import cheapest
+
+    groups: dict[Any, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(trials.group_of(tensor), []).append(tensor)
+    chosen = {}
+    with progress_bar(tensors) as advance:
+        for group in groups.values():
+            suggestion = cheapest([_candidates_of(tensor, trials) for tensor in group], sqnr)
+            if suggestion is None:
+                left_out["no scheme is smaller"] += len(group)
+            else:
+                for tensor, nbytes, ratio in zip(group, suggestion.nbytes, suggestion.sqnr_db, strict=True):
+                    chosen[tensor.name] = Choice(tensor, suggestion.scheme, nbytes, ratio)
+            for tensor in group:
+                advance(tensor.nbytes, 1)
+    return chosen
+
+
+def _entry_of(choice: Choice, as_json: bool) -> Entry:
+    """Return the entry of the table or of JSON."""
+    tensor = choice.tensor
+    scheme = choice.scheme
+    return {
+        "name": tensor.name,
+        "shape": tensor.shape,
+        "scheme": scheme.arguments() if as_json and isinstance(scheme, Scheme) else str(scheme),
+        "bytes_before": tensor.nbytes,
+        "bytes": choice.nbytes,
+        "bits": 8 * choice.nbytes / math.prod(tensor.shape),
+        "sqnr_db": choice.sqnr_db,
+    }
+
+
+def _row_of(choice: Choice) -> Converted:
+    """Return the row that counts in the sums of all tensors."""
+    tensor = choice.tensor
+    signal = signal_of(tensor.values())
+    noise = signal and signal * 10 ** (-choice.sqnr_db / 10)
+    return Converted(
+        name=tensor.name,
+        shape=tensor.shape,
+        before=tensor.nbytes,
+        after=choice.nbytes,
+        target=str(choice.scheme),
+        errors=Errors(noise=noise, signal=signal, largest=math.nan),
+    )
+
+
+def _reason_against(tensor: Tensor, parts: Collection[str], *, vectors: bool) -> str:
     """Return why a tensor is left out, or an empty text if it is not; `parts` are codes and scales."""
     if tensor.is_quantized or tensor.name in parts:
         return "quantized already"
@@ -126,12 +172,7 @@ def _reason(tensor: Tensor, parts: Collection[str], *, vectors: bool) -> str:
     return "" if math.prod(tensor.shape) else "no elements"
 
 
-def _suggested(group: list[Tensor], trials: Trials, sqnr: float) -> Suggestion | None:
-    """Return the scheme for the tensors of a group."""
-    return cheapest([_ways_of(tensor, trials) for tensor in group], sqnr)
-
-
-def _ways_of(tensor: Tensor, trials: Trials) -> list[Way]:
+def _candidates_of(tensor: Tensor, trials: Trials) -> list[Candidate]:
     """Return the schemes of a tensor; an error names it."""
     with naming(lambda error: f"tensor {tensor.name!r}: {error}"):
-        return trials.ways(tensor)
+        return trials.candidates(tensor)

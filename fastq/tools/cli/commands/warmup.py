@@ -10,7 +10,7 @@ import click
 from fastq.config import versions
 from fastq.ops.warmup import make_ready
 from fastq.ops.works import WORKS
-from fastq.tools.cli.progress import counted
+from fastq.tools.cli.progress import with_progress
 
 
 @click.command(short_help="Prepare kernels ahead of time.")
@@ -23,5 +23,5 @@ def warmup(works: tuple[str, ...], everything: bool, native: bool) -> None:
     Use this in container images and on clusters. Without arguments, the code of int8 and uint8 is prepared.
     """
     start = time.perf_counter()
-    make_ready(tuple(WORKS) if everything else works, native, functools.partial(counted, noun="calls"))
+    make_ready(tuple(WORKS) if everything else works, native, functools.partial(with_progress, noun="calls"))
     click.echo(f"{versions()['cache']}, {time.perf_counter() - start:.1f} s")

@@ -1,6 +1,7 @@
 """Settings that must stand before Numba is imported, which tests are slow, and the fixtures that all tests share."""
 
 import dataclasses
+import functools
 import gc
 import os
 import sys
@@ -15,6 +16,7 @@ os.environ.pop("COLUMNS", None)  # set in workers of xdist: tables are as wide a
 
 sys.path.append(str(Path(__file__).parents[1]))  # for `bench`; behind an installed fastq, which is what is tested then
 
+import comparing
 import pytest
 import refusals
 
@@ -138,6 +140,18 @@ def threads():
     yield use
     policy.PARALLEL_FROM, threadpool.WAKE_FROM = bounds
     threadpool.set_num_threads(before)
+
+
+@pytest.fixture
+def chunks(monkeypatch):
+    """Set the least and the most elements that a thread takes at once."""
+    return lambda least, most: monkeypatch.setattr(threadpool, "CHUNK", (least, most))
+
+
+@pytest.fixture
+def compare(threads):
+    """Compare operations with the reference on a `comparing.Work`."""
+    return functools.partial(comparing.compare_with_reference, threads)
 
 
 @pytest.fixture

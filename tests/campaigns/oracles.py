@@ -55,13 +55,13 @@ def onnx():
             same_bytes(*ends)
 
 
-def examples():
-    """Every literal row, by the kernels."""
+def examples(*kinds):
+    """Literal rows of these kinds, by the kernels."""
     import test_examples as tests
 
-    for kind, check in tests.CHECKS.items():
+    for kind in kinds:
         for table in tests.EXAMPLES[kind]:
-            check(fastq, table)
+            tests.CHECKS[kind](fastq, table)
 
 
 def rules(*wanted):

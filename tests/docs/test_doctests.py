@@ -21,6 +21,7 @@ MODULES = sorted(
 )
 
 
+@pytest.mark.slow("compiles 35 kernels", quick=lambda name: name != "fastq.ops.warmup")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_print_what_they_say(name):
     needed = {"plot": "matplotlib", "xarray": "xarray", "zarr": "zarr"}.get(name.split(".")[1])

@@ -39,7 +39,7 @@ def same_numbers(found, literals):
 def same_parameters(found, scale, zero_point):
     """Assert that the scale and the zero point of an array are the literal ones; other systems keep them in float32."""
     same_numbers(found.scale.reshape(-1)[:1], np.array([scale]))
-    assert np.float32(found.zero_point.flat[0]) == np.float32(zero_point)
+    assert np.float32(found.zero_point.flat[0]) == np.float32(zero_point), f"different: {found}"
 
 
 def check_ranges(api, table):

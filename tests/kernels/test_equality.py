@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, specials, ties, values
+from comparing import Work, dequantize, dequantize_linear, fake_quantize, measures, minmax, quantize, quantize_linear
 from format_cases import GRANULARITIES
-from table import Table, Work, always
 
 import fastq
 from fastq import reference
@@ -18,29 +18,29 @@ from fastq.results import QParams
 from fastq.system import tuning
 
 SHAPE = (4, 6, 35)
-ROWS = Table()
-row = ROWS.row
 
 
 def shaped(dtype, seed, shape=SHAPE):
     return values(dtype, math.prod(shape), seed).reshape(shape)
 
 
-@row([(0, 2), (1, 3), (1, 4), (0, 2, 4)], operations="minmax, linear", quick=always)
-def parameters_of_alternate_axes(axis):
+@pytest.mark.parametrize("axis", [(0, 2), (1, 3), (1, 4), (0, 2, 4)])
+def test_parameters_of_alternate_axes(axis, compare):
     """Kept and reduced axes in turn: the same parameters come again."""
     x = shaped("float32", 1, (3, 4, 2, 5, 70))
     kept = [x.shape[k] for k in axis]
     scale = np.linspace(0.1, 2, math.prod(kept), dtype=np.float32).reshape(kept)
-    yield Work(x, options={"axis": axis}, qparams=QParams(scale, np.zeros(kept, np.int8), "int8", axis=axis))
+    compare(
+        Work(x, options={"axis": axis}, qparams=QParams(scale, np.zeros(kept, np.int8), "int8", axis=axis)),
+        minmax,
+        quantize_linear,
+    )
 
 
-@row(
-    itertools.product(["float32", "float64"], ["int8", "uint8", "int16"]),
-    quick=lambda dtype, code: (dtype, code) == ("float32", "int8"),
-    operations="linear",
-)
-def ties_specials_and_extreme_scales(dtype, code):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda dtype, code: (dtype, code) == ("float32", "int8"))
+@pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ties_specials_and_extreme_scales(dtype, code, compare):
     """By one scale, and by as many as there are elements, which is the loop of the lanes."""
     info, qtype, kind = np.finfo(dtype), QTYPES[code], np.dtype(dtype).type
     scales = [1.0, 0.1, 1 / 3, 2.0**-7, 1e-30, 1e30, info.tiny, info.smallest_subnormal, info.max]
@@ -49,68 +49,63 @@ def ties_specials_and_extreme_scales(dtype, code):
             x = np.concatenate([ties(kind, scale), specials(kind), specials(kind) * kind(scale)])
         one = QParams(kind(scale), np.array(zero, code), code)
         each = QParams(np.full(x.shape, scale, dtype), np.full(x.shape, zero, code), code, axis=0)
-        yield Work(x, qparams=one, operations="linear, of linear")
-        yield Work(x, qparams=each)
+        compare(Work(x, qparams=one), quantize_linear, dequantize_linear)
+        compare(Work(x, qparams=each), quantize_linear)
 
 
-@row([1 << 16, (1 << 18) + 17, (1 << 21) + 5], operations="quantize, values, fake, measures", quick=always)
-def large_arrays_in_parallel(size):
-    yield Work(values("float32", size, 8), "int8", threads=(1, 2, 4))
+@pytest.mark.parametrize("size", [1 << 16, (1 << 18) + 17, (1 << 21) + 5])
+def test_large_arrays_in_parallel(size, compare):
+    compare(Work(values("float32", size, 8), "int8", threads=(1, 2, 4)), quantize, dequantize, fake_quantize, measures)
 
 
-@row(
-    itertools.product(["float32", "float64", "int16"], ["int8", "uint16", "uint4"]),
-    quick=lambda dtype, code: (dtype, code) == ("float32", "int8"),
-    operations="measures",
-)
-def errors_of_an_approximation(dtype, code):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda dtype, code: (dtype, code) == ("float32", "int8"))
+@pytest.mark.parametrize("code", ["int8", "uint16", "uint4"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_errors_of_an_approximation(dtype, code, compare):
     x = (shaped(dtype, 9) / 8).astype(dtype)
     for options in GRANULARITIES:
         q = reference.quantize(x, code, **options)
         for layout in LAYOUTS.values():
-            yield Work(layout(x), q=q, threads=(1, 2))
+            compare(Work(layout(x), q=q, threads=(1, 2)), measures)
 
 
-@row(
-    ["float32", "float64", "int16"],
-    quick=lambda dtype: dtype == "float32",
-    operations="minmax, quantize, values",
-)
-def rows_side_by_side(dtype):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda dtype: dtype == "float32")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_rows_side_by_side(dtype, compare):
     """Four rows at a time and those that are left, of the whole array and of blocks; all of a vector and the rest."""
     for shape in ((4, 512), (9, 601), (23, 1000), (2, 7, 640)):
         x = shaped(dtype, 15, shape).copy()
         if x.dtype.kind == "f":
             x[1:, ::9] = np.nan
         for options in ({"axis": -1}, {"axis": -2, "block_size": 6}, {"axis": (0, -1)}):
-            yield Work(x, "int8", options | {"nan": "zero"}, threads=(1, 4))
+            compare(Work(x, "int8", options | {"nan": "zero"}, threads=(1, 4)), minmax, quantize, dequantize)
 
 
-@row(["sentence-transformers", "cf", "faiss"], operations="quantize")
-def zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convention):
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize("convention", ["sentence-transformers", "cf", "faiss"])
+def test_zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convention, compare):
     x = np.abs(shaped("float32", 16, (64, 96)))
     x[:, ::8], x[:, 3::8] = 0.0, -0.0
     for where, array in itertools.product([(-1, 32), (0, 16), (-1, 24), (0, 0)], (x, -x)):
-        yield Work(array, "uint8", {"convention": convention, "axis": where[0], "block_size": where[1]})
+        compare(Work(array, "uint8", {"convention": convention, "axis": where[0], "block_size": where[1]}), quantize)
 
 
-@row([False, True], operations="quantize, minmax")
-def nan_as_zero_in_both_loops_and_both_passes(symmetric):
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_nan_as_zero_in_both_loops_and_both_passes(symmetric, compare):
     x = shaped("float32", 10).copy()
     x[np.random.default_rng(1).random(SHAPE) < 0.1] = np.nan
     x[0, 0] = np.nan
     for options in GRANULARITIES:
         options = options | {"nan": "zero", "symmetric": symmetric}
-        yield Work(x, "int8", options, threads=(1, 4))
-        yield Work(x, "uint8", options, threads=(1, 4), operations="fake")
+        compare(Work(x, "int8", options, threads=(1, 4)), quantize, minmax)
+        compare(Work(x, "uint8", options, threads=(1, 4)), fake_quantize)
 
 
-@row([()], operations="quantize, values", quick=always)
-def one_parameter_of_any_memory_order():
-    yield Work(np.asfortranarray(shaped("float32", 13, (1, 1, 4, 5))), "int8", {"axis": (0, 1)})
-
-
-test_fast_equals_reference = ROWS.test()
+def test_one_parameter_of_any_memory_order(compare):
+    compare(
+        Work(np.asfortranarray(shaped("float32", 13, (1, 1, 4, 5))), "int8", {"axis": (0, 1)}), quantize, dequantize
+    )
 
 
 def test_one_scale_of_any_rank_for_any_memory_order():

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import FEW, LAYOUTS, same_bytes
+from comparing import Work, dequantize, dequantize_linear, fake_quantize, measures, minmax, quantize, quantize_linear
 from format_cases import (
     BLOCKS,
     CODES,
@@ -26,7 +27,6 @@ from format_cases import (
     inputs,
     rounding_cases,
 )
-from table import Table, Work
 
 import fastq
 from fastq import reference
@@ -40,60 +40,66 @@ def one_each(codes, dtype, shape):
     return reference.unpack(codes, dtype, shape=shape) if QTYPES[dtype].packed else codes
 
 
-ROWS = Table()
-row = ROWS.row
-
-
 def given(scale, code, **where):
     """Parameters of a scale, or of as many as there are, without zero points."""
     scale = np.asarray(scale)
     return QParams(scale, np.zeros(scale.shape, QTYPES[code].storage), code, **where)
 
 
-@row(LINEAR, operations="linear")
-def nothing_by_a_given_scale(code):
-    yield Work(np.empty((3, 0), np.float32), qparams=given(np.float32(1), code))
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize("code", LINEAR)
+def test_nothing_by_a_given_scale(code, compare):
+    compare(Work(np.empty((3, 0), np.float32), qparams=given(np.float32(1), code)), quantize_linear)
 
 
 # Every 16-bit number through every format, every code back
 
 
-@row(itertools.product(LINEAR, HALVES), operations="linear")
-def every_half_through_every_format(code, half):
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("code", LINEAR)
+def test_every_half_through_every_format(code, half, compare):
     x, qtype = every_code(half), QTYPES[code]
     policies = ["zero"] if qtype.float_format is None or qtype.float_format.nan is None else ["zero", "keep"]
     for scale, nan, saturate in itertools.product((1.0, 0.37, 2.0**-14), policies, (True, False)):
         for kind in (np.float32, x.dtype):
-            yield Work(x, options={"nan": nan, "saturate": saturate}, qparams=given(np.array(scale, kind), code))
+            compare(
+                Work(x, options={"nan": nan, "saturate": saturate}, qparams=given(np.array(scale, kind), code)),
+                quantize_linear,
+            )
 
 
-@row(itertools.product(BLOCKS, HALVES), operations="quantize, values")
-def every_finite_half_with_parameters_of_its_range(code, half):
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("code", BLOCKS)
+def test_every_finite_half_with_parameters_of_its_range(code, half, compare):
     x = every_code(half)
     with np.errstate(invalid="ignore"):
         x = x[np.isfinite(x)]
     for order in (np.arange(x.size), np.random.default_rng(7).permutation(x.size)):
-        yield Work(x[order], code, outputs=(half,))
+        compare(Work(x[order], code, outputs=(half,)), quantize, dequantize)
 
 
-@row(
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize(
+    ("output", "code"),
     [
         *itertools.product(["float32"], LINEAR),
         *itertools.product([*HALVES, "float64"], [name for name in ("int8", *KINDS) if name in LINEAR]),
     ],
-    operations="of linear, values",
 )
-def every_code_is_decoded(output, code):
+def test_every_code_is_decoded(output, code, compare):
     qtype = QTYPES[code]
     codes = every_code(qtype.element) if qtype.element else np.arange(qtype.qmin, qtype.qmax + 1).astype(qtype.storage)
     scales = [*map(np.float32, (1, 0.37, 1e-30, 1e30)), *map(np.float64, (0.1, 1e-300))]
     for scale in (*scales, np.float16(0.1), dtype_of("bfloat16").type(3)):
         q = QuantizedArray(reference.pack(codes, code) if qtype.packed else codes, given(scale, code), codes.shape)
-        yield Work(codes, q=q, outputs=(output,))
+        compare(Work(codes, q=q, outputs=(output,)), dequantize_linear, dequantize)
 
 
-@row(BLOCKS, operations="values")
-def every_code_with_every_scale_is_decoded(code):
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize("code", BLOCKS)
+def test_every_code_with_every_scale_is_decoded(code, compare):
     qtype = QTYPES[code]
     codes = every_code(qtype.element) if qtype.element else np.arange(-128, 128).astype(np.int8)
     scale = every_code(qtype.scale_element)
@@ -104,18 +110,18 @@ def every_code_with_every_scale_is_decoded(code):
     tensor_scale = np.array(0.37, np.float32) if code == "nvfp4" else None
     p = QParams(scales, np.zeros(scales.shape, qtype.storage), qtype, 1, qtype.block_size, True, "onnx", tensor_scale)
     q = QuantizedArray(reference.pack(each, code) if qtype.packed else each, p, each.shape)
-    yield Work(each, q=q, outputs=tuple(FLOATS))
+    compare(Work(each, q=q, outputs=tuple(FLOATS)), dequantize)
 
 
 # Ties, special values, NaN, measures
 
 
-@row(
-    itertools.product(CODES, ["float32", "float64"]),
-    operations="linear",
-    quick=lambda code, dtype: (code, dtype) == ("float8_e4m3fn", "float32"),
+@pytest.mark.slow(
+    "compiles kernels of its own", quick=lambda code, dtype: (code, dtype) == ("float8_e4m3fn", "float32")
 )
-def ties_and_their_neighbours(code, dtype):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("code", CODES)
+def test_ties_and_their_neighbours(code, dtype, compare):
     kind = np.dtype(dtype).type
     cases = rounding_cases(code, kind)
     # under these quotients of a tie's neighbour are nearest to the tie, and remainders become subnormal
@@ -124,36 +130,33 @@ def ties_and_their_neighbours(code, dtype):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             x = np.concatenate([cases * kind(scale), cases])
         for p in (given(scale, code), given(np.full(x.shape, scale, dtype), code, axis=0)):
-            yield Work(x, options={"saturate": saturate}, qparams=p)
+            compare(Work(x, options={"saturate": saturate}, qparams=p), quantize_linear)
 
 
-@row(FLOAT8, operations="quantize, fake")
-def values_out_of_range_with_and_without_saturation(code):
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize("code", FLOAT8)
+def test_values_out_of_range_with_and_without_saturation(code, compare):
     x = np.concatenate([inputs("float32", 300, 9) * 200, np.array([np.inf, -np.inf], np.float32)])
     p = reference.choose_qparams(x[:300] / 50, code)
     for saturate in (True, False):
-        yield Work(x, options={"saturate": saturate}, qparams=p)
+        compare(Work(x, options={"saturate": saturate}, qparams=p), quantize, fake_quantize)
 
 
-@row(HALF_LAYOUTS, operations="minmax, measures")
-def minmax_and_errors_of_halves(half, layout):
+@pytest.mark.slow("compiles kernels of its own")
+@pytest.mark.parametrize(("half", "layout"), HALF_LAYOUTS)
+def test_minmax_and_errors_of_halves(half, layout, compare):
     x = LAYOUTS[layout](inputs(half, np.prod(SHAPE), 10).reshape(SHAPE))
     for options in GRANULARITIES:
-        yield Work(x, "int8", options, threads=(1, 4))
+        compare(Work(x, "int8", options, threads=(1, 4)), minmax, measures)
 
 
-@row(
-    itertools.product(["int8", *KINDS], [SHAPE, (3, 5, 64)]),
-    operations="measures",
-    quick=lambda code, shape: code == "int8",
-)
-def errors_of_formats(code, shape):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda code, shape: code == "int8")
+@pytest.mark.parametrize("shape", [SHAPE, (3, 5, 64)])
+@pytest.mark.parametrize("code", ["int8", *KINDS])
+def test_errors_of_formats(code, shape, compare):
     x, other = (inputs("float32", np.prod(shape), seed).reshape(shape) for seed in (11, 12))
     for options, measured in itertools.product(granularities(code), (x, LAYOUTS["strided"](other))):
-        yield Work(x, code, options, measured)
-
-
-test_fast_equals_reference = ROWS.test()
+        compare(Work(x, code, options, measured), measures)
 
 
 @pytest.mark.slow("compiles a kernel a format", quick=lambda dtype, bound: dtype == "nvfp4")

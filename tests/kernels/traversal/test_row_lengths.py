@@ -7,9 +7,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, values
+from comparing import (
+    Work,
+    dequantize,
+    fake_quantize,
+    fake_quantize_given,
+    measures,
+    minmax,
+    quantize,
+    quantize_given,
+    refuse_nan_given,
+    refuse_nan_in_minmax,
+)
 from hard_rows import parameters
 from subprocesses import BEFORE_A_PAGE, finish, start
-from table import Table, Work
 
 import fastq
 from fastq import reference
@@ -45,19 +56,21 @@ def test_short_runs_write_nothing_beside_their_result():
         assert (memory[offset + 9 * length :] == 7).all()
 
 
-ROWS = Table()
-row = ROWS.row
-
 # code: elements of runs, of which packed ones fill whole bytes
 FEW = {"int8": (2, 3, 5, 8, 12, 15), "uint16": (2, 7), "uint4": (2, 6, 14), "int3": (8,), "float8_e4m3fn": (3, 10)}
 
 
-@row(
-    itertools.product(FEW, ["raise", "zero"]),
-    quick=lambda code, nan: code == "int8" or (code, nan) == ("uint4", "raise"),
-    chunk=(320, 320),
+@pytest.mark.slow(
+    "compiles kernels of its own", quick=lambda code, nan: code == "int8" or (code, nan) == ("uint4", "raise")
 )
-def runs_of_a_few_elements(code, nan):
+@pytest.mark.parametrize("nan", ["raise", "zero"])
+@pytest.mark.parametrize("code", FEW)
+def test_runs_of_a_few_elements(code, nan, compare, chunks):
+    chunks(320, 320)
+    compare_runs_of_a_few_elements(compare, code, nan)
+
+
+def compare_runs_of_a_few_elements(compare, code, nan):
     """Parameters are spread over elements; threads end within runs, and the last run may be shorter."""
     for length in FEW[code]:
         x = values("float32", 301 * length, length).clip(-900, 900)
@@ -68,31 +81,29 @@ def runs_of_a_few_elements(code, nan):
         if code in ("int8", "uint16"):
             works.append((x[:-1], {"axis": 0, "block_size": length}))
         for data, where in works:
-            options, more = where | {"nan": nan}, ", measures" if nan == "raise" else ""
+            options = where | {"nan": nan}
             sources = np.asfortranarray(data), np.repeat(data, 2, axis=-1)[..., ::2]
-            yield Work(data, code, options, sources=sources, threads=(1, 3), operations="quantize, given")
-            yield Work(data, code, options, threads=(1, 3), operations=f"values, fake given{more}")
+            compare(Work(data, code, options, sources=sources, threads=(1, 3)), quantize, quantize_given)
+            compare(Work(data, code, options, threads=(1, 3)), dequantize, fake_quantize_given)
+            if nan == "raise":
+                compare(Work(data, code, options, threads=(1, 3)), measures)
 
 
-@row(
-    itertools.product(FEW, ["raise", "zero"]),
-    quick=lambda code, nan: code == "int8",
-    chunk=(320, 320),
-    cache={"stream_from": 1, "stream_codes": True},
-)
-def runs_of_a_few_elements_past_the_cache(code, nan):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda code, nan: code == "int8")
+@pytest.mark.parametrize("nan", ["raise", "zero"])
+@pytest.mark.parametrize("code", FEW)
+def test_runs_of_a_few_elements_past_the_cache(code, nan, compare, chunks, small_cache):
+    chunks(320, 320)
+    small_cache(stream_from=1, stream_codes=True)
     assert policy.store_mode(64, np.dtype("f4"), np.dtype("i1"), codes=True)
-    return runs_of_a_few_elements(code, nan)
+    compare_runs_of_a_few_elements(compare, code, nan)
 
 
-@row(
-    ["float32", "float64", "float16", "bfloat16", "uint8", "int16", "int64"],
-    operations="minmax",
-    quick=lambda dtype: dtype in ("float32", "uint8"),
-    chunk=(320, 320),
-)
-def minima_of_runs_of_a_few_elements(dtype):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda dtype: dtype in ("float32", "uint8"))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "uint8", "int16", "int64"])
+def test_minima_of_runs_of_a_few_elements(dtype, compare, chunks):
     """Squares of runs are transposed, two that overlap where a run has more elements than a square, and those left."""
+    chunks(320, 320)
     for length, runs in itertools.product((2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64), (1, 17, 130)):
         x = values("float32", runs * length, length + runs).clip(-100, 100).reshape(runs, length)
         x = (np.abs(x) if dtype == "uint8" else x).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
@@ -102,10 +113,10 @@ def minima_of_runs_of_a_few_elements(dtype):
                 data = data.copy("K")
                 if nan == "zero":
                     data[..., -1] = np.nan
-            yield Work(data, options=where | {"nan": nan}, threads=(1, 3))
+            compare(Work(data, options=where | {"nan": nan}, threads=(1, 3)), minmax)
         if x.dtype.kind not in "iu":
             x[runs // 2, length // 2] = np.nan
-            yield Work(x, options={"axis": 0}, threads=(1, 3), operations="minmax refused")
+            compare(Work(x, options={"axis": 0}, threads=(1, 3)), refuse_nan_in_minmax)
 
 
 # code, elements of rows: packed ones fill whole bytes
@@ -113,14 +124,11 @@ NARROW = [("int8", n) for n in (2, 3, 5, 8, 17, 40)] + [("uint4", 2), ("uint4", 
 NARROW += [("mxfp8_e4m3", 3), ("mxfp4", 2), ("mxint8", 12), ("nvfp4", 4), ("uint16", 3)]
 
 
-@row(
-    [(*case, nan) for case in NARROW for nan in ("raise", "zero")],
-    quick=lambda code, n, nan: (code, n) == ("int8", 3),
-    operations="quantize, given, values, fake given, minmax",
-    chunk=(64, 64),
-)
-def rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda code, n, nan: (code, n) == ("int8", 3))
+@pytest.mark.parametrize(("code", "n", "nan"), [(*case, nan) for case in NARROW for nan in ("raise", "zero")])
+def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan, compare, chunks):
     """Runs of rows with the same parameters, the last ones shorter; chunks of threads end within them."""
+    chunks(64, 64)
     own = QTYPES[code].block_size
     counts = (own or 7, 2), (40, 2), (64, 2), (1500, 1), (1500, 3)
     for (rows, threads), block in itertools.product(counts, (own,) if own else (0, 2, 16, 48)):
@@ -128,41 +136,43 @@ def rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan):
         if nan == "zero":
             x[1, ::7, 0] = x[:, -1, -1] = x[3, 0, 1:] = np.nan
         where = {"axis": 1, "block_size": block} if block else {"axis": (0, 2)}
-        yield Work(x, code, where | {"nan": nan}, threads=(threads,))
+        compare(
+            Work(x, code, where | {"nan": nan}, threads=(threads,)),
+            quantize,
+            quantize_given,
+            dequantize,
+            fake_quantize_given,
+            minmax,
+        )
         if nan == "raise":
             q, holey = reference.quantize(x, code, **where), x.copy()
             holey[4, rows // 2, n - 1] = np.nan
-            yield Work(x, q=q, threads=(threads,), operations="measures")
-            yield Work(holey, code, where, q=q, threads=(threads,), operations="minmax refused, given refused")
+            compare(Work(x, q=q, threads=(threads,)), measures)
+            compare(Work(holey, code, where, q=q, threads=(threads,)), refuse_nan_in_minmax, refuse_nan_given)
 
 
-@row(
-    ["float32", "float64", "int8", "float16"],
-    operations="minmax",
-    quick=lambda dtype: dtype == "float32",
-    cache={"stream_from": 1},
-)
-def minima_of_wide_rows_that_outgrow_the_cache(dtype):
+@pytest.mark.slow("compiles kernels of its own", quick=lambda dtype: dtype == "float32")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
+def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, compare, small_cache):
     """Eight rows at a time, those that are left, and rows that are not wide enough; each column has its own ends."""
+    small_cache(stream_from=1)
     wide = -(-tuning.current().wide_row // np.dtype(dtype).itemsize)
     for rows, columns in [(8, wide), (23, wide + 3), (16, wide - 1), (31, wide)]:
         x = values("float32", rows * columns, 23).clip(-100, 100).reshape(rows, columns).astype(dtype)
         for options in ({"axis": 1}, {"axis": 0, "block_size": 9}):
-            yield Work(x, options=options, threads=(1, 3))
+            compare(Work(x, options=options, threads=(1, 3)), minmax)
         if x.dtype.kind == "f":
             (holey := x.copy())[rows - 1, ::5] = holey[3, 7] = np.nan
-            yield Work(holey, options={"axis": 1, "nan": "zero"}, threads=(1, 3))
-            yield Work(holey, options={"axis": 1}, threads=(1, 3), operations="minmax refused")
+            compare(Work(holey, options={"axis": 1, "nan": "zero"}, threads=(1, 3)), minmax)
+            compare(Work(holey, options={"axis": 1}, threads=(1, 3)), refuse_nan_in_minmax)
 
 
-@row([()], operations="quantize, fake", cache={"stream_from": 1, "stream_run": 1 << 40})
-def floats_of_wide_rows_that_do_not_saturate():
+@pytest.mark.slow("compiles kernels of its own")
+def test_floats_of_wide_rows_that_do_not_saturate(compare, small_cache):
+    small_cache(stream_from=1, stream_run=1 << 40)
     x = values("float32", 9 * 3100, 26).reshape(9, 3100)
     qparams = fastq.QParams(np.full(3100, 0.25, np.float32), np.zeros(3100, np.int8), "float8_e4m3fn", axis=1)
-    yield Work(x, options={"saturate": False}, qparams=qparams)
-
-
-test_fast_equals_reference = ROWS.test()
+    compare(Work(x, options={"saturate": False}, qparams=qparams), quantize, fake_quantize)
 
 
 # Scales and zero points that end before a page that nothing may read

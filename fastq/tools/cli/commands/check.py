@@ -7,7 +7,7 @@ import time
 
 import click
 
-from fastq.system.lazy import undisturbed
+from fastq.system.imports import undisturbed
 from fastq.tools.cli.progress import with_progress
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from fastq.system.lazy import undisturbed
+from fastq.system.imports import undisturbed
 from fastq.tools.cli.progress import with_progress
 from fastq.tools.cli.tables import cell_text, title_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from fastq.system.lazy import undisturbed
+from fastq.system.imports import undisturbed
 from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
 from fastq.tools.cli.exit_codes import TOO_FAR
 from fastq.tools.cli.input_paths import FOLDER, InputPath

@@ -7,7 +7,6 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -77,7 +76,7 @@ ACCEPTED, FIRST, SECOND, THIRD = range(4)
 Messages = tuple[str, str, str]
 
 
-def converter_by_numbers(conversion: Conversion, x: types.Type, out: types.Type) -> Callable[..., Any]:
+def converter_by_numbers(conversion: Conversion, x: types.Type, out: types.Type) -> Any:
     """Return what converts ``(x, out, scale, zero_point)`` in code of Numba, for these types of x and out."""
     scales = WANTED_SCALES[conversion.spec.rule.signed, conversion.spec.op == "dequantize"]
     if conversion.zero_points is None:
@@ -88,7 +87,7 @@ def converter_by_numbers(conversion: Conversion, x: types.Type, out: types.Type)
     return _converter(conversion, x, out, _convert_array, _convert_scalar, messages)
 
 
-def converter_by_range(conversion: Conversion, x: types.Type, out: types.Type) -> Callable[..., Any]:
+def converter_by_range(conversion: Conversion, x: types.Type, out: types.Type) -> Any:
     """Return what converts ``(x, out)`` by the range of x in code of Numba, for these types of x and out."""
     name = conversion.argument
     messages = (
@@ -99,7 +98,7 @@ def converter_by_range(conversion: Conversion, x: types.Type, out: types.Type) -
     return _converter(conversion, x, out, _convert_array_by_range, _convert_scalar_by_range, messages)
 
 
-def requantizer(conversion: Requantization, acc: types.Type, out: types.Type) -> Callable[..., Any]:
+def requantizer(conversion: Requantization, acc: types.Type, out: types.Type) -> Any:
     """Return what requantizes ``(acc, out, multiplier, zero_point, bias)`` in code of Numba, for these types."""
     if conversion.spec.bias == "float32":
         biases = "bias must be finite in float32"
@@ -120,10 +119,10 @@ def _wanted_codes(conversion: Conversion | Requantization) -> str:
     return f"zero_point must be from {first} to {last} for {conversion.qtype}"
 
 
-def number_of(kind: Any, names: str) -> Callable[..., Any]:
+def number_of(kind: Any, names: str) -> Any:
     """Return what takes a parameter of a type in code of Numba: a number, None, or an array of one element."""
     if not isinstance(kind, types.Array):
-        return register_jitable(lambda parameter: parameter)
+        return _as_it_is
     message = f"{names} must be one number each in compiled code"
 
     @register_jitable
@@ -135,40 +134,48 @@ def number_of(kind: Any, names: str) -> Callable[..., Any]:
     return only_element
 
 
-def _converter(conversion, x, out, of_array, of_scalar, messages: Messages) -> Callable[..., Any]:
+def _converter(conversion, x, out, of_array, of_scalar, messages: Messages) -> Any:
     """Return what converts in code of Numba, by a traced function for arrays and one for scalars."""
     refuse = _refusing(messages)
     if not isinstance(x, types.Array):
-        convert_scalar = numba_intrinsic(of_scalar, conversion, result=types.Tuple([types.int64, conversion.result]))
+        return _scalar_converter(conversion, of_scalar, refuse)
+    to_new = _converter_to_new(conversion, x, of_array, refuse)
+    return _converter_to_out(conversion, x, out, of_array, refuse, to_new) if isinstance(out, types.Array) else to_new
 
-        @register_jitable
-        def convert_number(x, out, *numbers):
-            status, result = convert_scalar(x, *numbers)
-            refuse(status)
-            return result
 
-        return convert_number
+def _scalar_converter(conversion, of_scalar, refuse) -> Any:
+    """Return what converts a number."""
+    convert = numba_intrinsic(of_scalar, conversion, result=types.Tuple([types.int64, conversion.result]))
+
+    @register_jitable
+    def convert_scalar(x, out, *numbers):
+        status, result = convert(x, *numbers)
+        refuse(status)
+        return result
+
+    return convert_scalar
+
+
+def _converter_to_new(conversion, x, of_array, refuse) -> Any:
+    """Return what converts an array to a new one in C order."""
     fill = numba_intrinsic(of_array, conversion, result=types.int64)
-    contiguous = register_jitable(_as_it_is if x.layout == "C" else _copied)
+    contiguous = _as_it_is if x.layout == "C" else _copied
     element = conversion.result
 
     @register_jitable
-    def convert_to_new(x, *numbers):
+    def convert_to_new(x, out, *numbers):
         result = np.empty(x.shape, element)
         refuse(fill(contiguous(x), result, x.size, *numbers))
         return result
 
-    if not isinstance(out, types.Array):
+    return convert_to_new
 
-        @register_jitable
-        def convert_without_out(x, out, *numbers):
-            return convert_to_new(x, *numbers)
 
-        return convert_without_out
-    if out.layout != "C":
-        is_apart = register_jitable(_never)
-    else:
-        is_apart = register_jitable(_are_apart if x.layout == "C" else _always)
+def _converter_to_out(conversion, x, out, of_array, refuse, to_new) -> Any:
+    """Return what converts an array to one that is given: straight, where both lie apart and out is contiguous."""
+    fill = numba_intrinsic(of_array, conversion, result=types.int64)
+    contiguous = _as_it_is if x.layout == "C" else _copied
+    is_apart = _are_apart if out.layout == x.layout == "C" else _always if out.layout == "C" else _never
 
     @register_jitable
     def convert_to_out(x, out, *numbers):
@@ -177,14 +184,14 @@ def _converter(conversion, x, out, of_array, of_scalar, messages: Messages) -> C
         if is_apart(x, out):
             refuse(fill(contiguous(x), out, x.size, *numbers))
         else:
-            out[...] = convert_to_new(x, *numbers)
+            out[...] = to_new(x, None, *numbers)
         return out
 
     return convert_to_out
 
 
-def _refusing(messages: Messages) -> Callable[..., Any]:
-    """Return what raises the error that a status stands for, in code of Numba."""
+def _refusing(messages: Messages) -> Any:
+    """Return what raises the error that a status stands for."""
     first, second, third = messages
 
     @register_jitable
@@ -199,14 +206,17 @@ def _refusing(messages: Messages) -> Callable[..., Any]:
     return refuse
 
 
-def _as_it_is(x):
-    return x
+@register_jitable
+def _as_it_is(item):
+    return item
 
 
+@register_jitable
 def _copied(x):
     return x.copy()
 
 
+@register_jitable
 def _are_apart(x, out):
     """Whether contiguous arrays share no memory."""
     first = x.ctypes.data
@@ -214,10 +224,12 @@ def _are_apart(x, out):
     return first >= second + out.nbytes or second >= first + x.nbytes
 
 
+@register_jitable
 def _always(x, out):
     return True
 
 
+@register_jitable
 def _never(x, out):
     return False
 
@@ -290,7 +302,7 @@ def _checked_scale(conversion, scale):
 
 @traced
 def _checked_zero_point(conversion, zero_point):
-    """Return a zero point in the type of scales, and whether it is a code, or finite where the convention has floats."""
+    """Return a zero point in the type of scales, and whether it is a code, or finite where it is a float."""
     if zero_point is None:
         return v.convert(0, conversion.scale), True
     value = v.convert(zero_point, conversion.scale)

@@ -67,19 +67,19 @@ class Constant(types.Opaque):  # type: ignore[misc]
 
 
 def overload_quantize_linear(
-    x,
-    scale,
-    zero_point=None,
-    dtype=None,
-    axis=None,
-    block_size=0,
-    convention="onnx",
-    nan="raise",
-    saturate=True,
-    out=None,
-    rounding=None,
-    rng=None,
-):
+    x: Any,
+    scale: Any,
+    zero_point: Any = None,
+    dtype: Any = None,
+    axis: Any = None,
+    block_size: Any = 0,
+    convention: Any = "onnx",
+    nan: Any = "raise",
+    saturate: Any = True,
+    out: Any = None,
+    rounding: Any = None,
+    rng: Any = None,
+) -> Callable[..., Any]:
     """Return the implementation of `fastq.quantize_linear`."""
     conversion = quantize_linear(
         x,
@@ -99,27 +99,34 @@ def overload_quantize_linear(
     scale_of, zero_point_of = _numbers_of(scale, zero_point)
 
     def implementation(
-        x,
-        scale,
-        zero_point=None,
-        dtype=None,
-        axis=None,
-        block_size=0,
-        convention="onnx",
-        nan="raise",
-        saturate=True,
-        out=None,
-        rounding=None,
-        rng=None,
-    ):
+        x: Any,
+        scale: Any,
+        zero_point: Any = None,
+        dtype: Any = None,
+        axis: Any = None,
+        block_size: Any = 0,
+        convention: Any = "onnx",
+        nan: Any = "raise",
+        saturate: Any = True,
+        out: Any = None,
+        rounding: Any = None,
+        rng: Any = None,
+    ) -> Any:
         return convert(x, out, scale_of(scale), zero_point_of(zero_point))
 
     return implementation
 
 
 def overload_dequantize_linear(
-    codes, scale, zero_point=None, dtype=None, axis=None, block_size=0, out=None, convention="onnx"
-):
+    codes: Any,
+    scale: Any,
+    zero_point: Any = None,
+    dtype: Any = None,
+    axis: Any = None,
+    block_size: Any = 0,
+    out: Any = None,
+    convention: Any = "onnx",
+) -> Callable[..., Any]:
     """Return the implementation of `fastq.dequantize_linear`."""
     conversion = dequantize_linear(
         codes, scale, zero_point, out, dtype=dtype, axis=axis, block_size=block_size, convention=convention
@@ -127,29 +134,38 @@ def overload_dequantize_linear(
     convert = embedded.converter_by_numbers(conversion, codes, out)
     scale_of, zero_point_of = _numbers_of(scale, zero_point)
 
-    def implementation(codes, scale, zero_point=None, dtype=None, axis=None, block_size=0, out=None, convention="onnx"):
+    def implementation(
+        codes: Any,
+        scale: Any,
+        zero_point: Any = None,
+        dtype: Any = None,
+        axis: Any = None,
+        block_size: Any = 0,
+        out: Any = None,
+        convention: Any = "onnx",
+    ) -> Any:
         return convert(codes, out, scale_of(scale), zero_point_of(zero_point))
 
     return implementation
 
 
 def overload_fake_quantize(
-    x,
-    dtype=None,
-    qparams=None,
-    axis=None,
-    block_size=0,
-    symmetric=False,
-    convention="onnx",
-    nan="raise",
-    saturate=True,
-    out=None,
-    bits=None,
-    range="minmax",
-    importance=None,
-    rounding=None,
-    rng=None,
-):
+    x: Any,
+    dtype: Any = None,
+    qparams: Any = None,
+    axis: Any = None,
+    block_size: Any = 0,
+    symmetric: Any = False,
+    convention: Any = "onnx",
+    nan: Any = "raise",
+    saturate: Any = True,
+    out: Any = None,
+    bits: Any = None,
+    range: Any = "minmax",
+    importance: Any = None,
+    rounding: Any = None,
+    rng: Any = None,
+) -> Callable[..., Any]:
     """Return the implementation of `fastq.fake_quantize`."""
     conversion = fake_quantize(
         x,
@@ -171,30 +187,38 @@ def overload_fake_quantize(
     convert = embedded.converter_by_range(conversion, x, out)
 
     def implementation(
-        x,
-        dtype=None,
-        qparams=None,
-        axis=None,
-        block_size=0,
-        symmetric=False,
-        convention="onnx",
-        nan="raise",
-        saturate=True,
-        out=None,
-        bits=None,
-        range="minmax",
-        importance=None,
-        rounding=None,
-        rng=None,
-    ):
+        x: Any,
+        dtype: Any = None,
+        qparams: Any = None,
+        axis: Any = None,
+        block_size: Any = 0,
+        symmetric: Any = False,
+        convention: Any = "onnx",
+        nan: Any = "raise",
+        saturate: Any = True,
+        out: Any = None,
+        bits: Any = None,
+        range: Any = "minmax",
+        importance: Any = None,
+        rounding: Any = None,
+        rng: Any = None,
+    ) -> Any:
         return convert(x, out)
 
     return implementation
 
 
 def overload_requantize(
-    acc, multiplier, zero_point, dtype, axis=None, bias=None, clamp=None, convention="tflite", out=None
-):
+    acc: Any,
+    multiplier: Any,
+    zero_point: Any,
+    dtype: Any,
+    axis: Any = None,
+    bias: Any = None,
+    clamp: Any = None,
+    convention: Any = "tflite",
+    out: Any = None,
+) -> Callable[..., Any]:
     """Return the implementation of `fastq.requantize`."""
     conversion = requantize(
         acc, multiplier, zero_point, bias, out, dtype=dtype, axis=axis, clamp=clamp, convention=convention
@@ -206,8 +230,16 @@ def overload_requantize(
     bias_of = embedded.number_of(bias, names)
 
     def implementation(
-        acc, multiplier, zero_point, dtype, axis=None, bias=None, clamp=None, convention="tflite", out=None
-    ):
+        acc: Any,
+        multiplier: Any,
+        zero_point: Any,
+        dtype: Any,
+        axis: Any = None,
+        bias: Any = None,
+        clamp: Any = None,
+        convention: Any = "tflite",
+        out: Any = None,
+    ) -> Any:
         return convert(acc, out, multiplier_of(multiplier), zero_point_of(zero_point), bias_of(bias))
 
     return implementation

@@ -18,7 +18,7 @@ from llvmlite import binding
 def serve(folder):
     """Answer requests until the parent has ended."""
     from fastq.engine.jit.library import compile_library
-    from fastq.engine.jit.options import jit_enabled
+    from fastq.engine.jit.options import compiling
 
     parent = os.getppid()
     while os.getppid() == parent:
@@ -29,7 +29,7 @@ def serve(folder):
             except FileNotFoundError:  # another process compiles it
                 continue
             try:
-                with jit_enabled():
+                with compiling():
                     answer = compile_library(*pickle.loads(taken.read_bytes())).machine_code()
             except Exception:
                 answer = ERROR + traceback.format_exc().encode()

@@ -25,7 +25,7 @@ import numpy as np
 from fastq.engine import jit
 from fastq.engine.jit.compile import _name
 from fastq.engine.jit.library import compile_library
-from fastq.engine.jit.options import jit_enabled
+from fastq.engine.jit.options import compiling
 from fastq.engine.runtime import boundary, threadpool
 
 listings = []
@@ -34,7 +34,7 @@ places = itertools.count(1)
 
 @functools.cache
 def compiled(function, result, *arguments):
-    with jit_enabled():
+    with compiling():
         library = compile_library(getattr(function, "function", function), result, arguments)
     listings.append((_name(function, arguments), library.llvm(), library.assembly()))
     return next(places)

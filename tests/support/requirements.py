@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Versions(NamedTuple):
-    """The versions that are taken, from the first one on and before the second one; the lowest are a job of CI.
+    """The versions that were checked, from the first one on and before the second one; the lowest are a job of CI.
 
     With which of them which tests ran is in docs/reliability.md.
     """
@@ -19,9 +19,9 @@ class Versions(NamedTuple):
     below: str
 
 
-# pyproject.toml has the same bounds
+# pyproject.toml has the same bounds, of Numba the first
 VERSIONS = {
-    "numba": Versions("0.62", "0.69"),
+    "numba": Versions("0.62", "0.69"),  # later ones are taken, too: what is left below is old and hardly changes
     "numpy": Versions("2.0", "2.6"),
     "llvmlite": Versions("0.45", "0.51"),  # each Numba needs one of them
     "python": Versions("3.11", "3.16"),  # others are not refused: boundary.py of the engine looks at what it relies on
@@ -40,107 +40,63 @@ class Private(NamedTuple):
     names: tuple[str, ...]
 
 
-def _of(**modules: str) -> tuple[str, ...]:
-    """Return the names of modules of Numba, each with its names that are used."""
-    return tuple(
-        f"numba.{module.replace('__', '.')}:{name}" for module, names in modules.items() for name in names.split()
-    )
-
-
 PRIVATE = (
     Private(
         "numba",
-        "engine/jit/pipeline.py",
-        "compiles what users' compiled functions call, with the passes that it needs and as a part of them",
-        _of(
-            core__errors="TypingError",
-            core__compiler="CompilerBase.define_pipelines",
-            core__compiler_machinery="PassManager.finalize",
-            core__typed_passes="IRLegalization NativeLowering NoPythonBackend",
-            core__untyped_passes="ReconstructSSA",
-            core__codegen="JITCodeLibrary._optimize_functions JITCodeLibrary._get_module_for_linking "
-            "JITCodeLibrary._ensure_finalized",
-            core__base="BaseContext.enable_nrt BaseContext.get_abi_sizeof",
-            core__datamodel__models="DataModel.contains_nrt_meminfo",
-            core__registry="cpu_target.target_context.data_model_manager",
+        "engine/jit/options.py, ops/numba_overloads.py",
+        "LLVM has one user at a time, who is Numba where it compiles: forks wait for it, too",
+        ("numba.core.compiler_lock:global_compiler_lock", "numba.core.compiler_lock:global_compiler_lock.is_locked"),
+    ),
+    Private(
+        "numba",
+        "engine/jit, engine/code",
+        "settings that Numba documents as NUMBA_..., as they are after its start",
+        tuple(
+            f"numba.core.config:{name}"
+            for name in [
+                "OPT",
+                "LOOP_VECTORIZE",
+                "SLP_VECTORIZE",
+                "CPU_NAME",
+                "CPU_FEATURES",
+                "ENABLE_AVX",
+                "USE_LLVMLITE_MEMORY_MANAGER",
+            ]
         ),
     ),
     Private(
         "numba",
-        "engine/jit/pipeline.py, engine/jit/functions.py",
-        "gives a dispatcher a second table of signatures, for calls from compiled code",
-        _of(
-            core__registry="CPUDispatcher.get_call_template CPUDispatcher.fold_argument_types "
-            "CPUDispatcher._compile_for_args CPUDispatcher._numba_type_",
-            core__typing="make_concrete_template",
-        ),
+        "engine/runtime/threadpool.py",
+        "the number of threads to start with",
+        ("numba.core.config:NUMBA_NUM_THREADS",),
     ),
     Private(
         "numba",
-        "engine/jit/pipeline.py, engine/jit/tracing.py",
-        "types and emits calls of functions that are traced, chosen by type or emit LLVM themselves",
-        _of(
-            core__cgutils="if_unlikely",
-            core__errors="TypingError",
-            core__typing__templates="AbstractTemplate",
-            core__types__functions="Function.get_call_type Function.get_impl_key",
-            core__typing__context="BaseContext.insert_global BaseContext.resolve_value_type_prefer_literal "
-            "BaseContext.resolve_getattr",
-            core__base="BaseContext.insert_func_defn BaseContext.get_function BaseContext.get_getattr "
-            "BaseContext.get_constant_generic",
-        ),
+        "engine/jit/numba_calls.py",
+        "finds the elements of an array, from the context that public intrinsics get",
+        ("numba.core.base:BaseContext.make_array",),
     ),
     Private(
         "numba",
-        "engine/jit/library.py, engine/code/loading.py",
-        "optimizes kernels as Numba's settings say, and finds the memory manager of the engine that loads them",
-        _of(core__config="OPT LOOP_VECTORIZE SLP_VECTORIZE USE_LLVMLITE_MEMORY_MANAGER"),
-    ),
-    Private(
-        "numba",
-        "engine/jit/options.py",
-        "tells the target: kernels use its instructions, keys of machine code name it",
-        _of(core__codegen="JITCPUCodegen.magic_tuple", core__registry="cpu_target.target_context.codegen"),
-    ),
-    Private(
-        "numba",
-        "fastq, engine/jit, engine/runtime/threadpool.py, ops/numba_overloads.py, system/tuning.py",
-        "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
-        _of(
-            core__compiler_lock="global_compiler_lock.is_locked",
-            core__config="DISABLE_JIT NUMBA_NUM_THREADS CACHE_DIR CPU_NAME",
-            core__entrypoints="_already_initialized",
-        ),
-    ),
-    Private(
-        "numba",
-        "engine, kernels, ops/numba_overloads.py",
-        "types the functions and lowers the types and operators that are ours",
-        _of(
-            core__cgutils="alloca_once get_or_insert_function",
-            core__extending="intrinsic models.OpaqueModel models.PrimitiveModel overload register_model",
-            core__imputils="lower_builtin lower_getattr_generic",
-            core__typing__templates="AttributeTemplate infer_getattr AbstractTemplate infer_global",
-            core__typing="signature",
-        ),
-    ),
-    Private(
-        "numba",
-        "ops/numba_overloads.py",
-        "has compiled functions of others call the public ones, with global constants of our types",
-        _of(
-            core__errors="TypingError",
-            core__extending="typeof_impl",
-            core__imputils="lower_constant",
-            core__registry="cpu_target.typing_context.refresh cpu_target.target_context.make_array",
-            np__numpy_support="as_dtype",
+        "fastq, ops/numba_overloads.py",
+        "tells a compilation that has begun of the functions that it can call; another one finds them by itself",
+        (
+            "numba.core.entrypoints:_already_initialized",
+            "numba.core.registry:cpu_target.typing_context.refresh",
+            "numba.core.registry:cpu_target.target_context.refresh",
         ),
     ),
     Private(
         "llvmlite",
-        "engine/simd, engine/jit, engine/code/loading.py",
-        "builds, optimizes and runs LLVM IR; the names of its intrinsics are those of LLVM 20 and later",
-        ("llvmlite.ir:IRBuilder.load_atomic", "llvmlite.ir.values:ReturnValue", "llvmlite.binding:create_pass_builder"),
+        "engine/jit",
+        "finds functions in a module, keeps ours from passes of Numba, sets the type of a result late",
+        ("module.globals of llvmlite.ir", "llvmlite.ir.values:ReturnValue"),
+    ),
+    Private(
+        "llvmlite",
+        "engine/simd",
+        "the names of LLVM's intrinsics, which are those of LLVM 20 and later",
+        ("llvm.lrint, llvm.prefetch.p0 and others",),
     ),
     Private(
         "python",
@@ -169,7 +125,7 @@ def _pair(version: str) -> tuple[int, ...]:
 
 
 def is_checked(owner: str, version: str) -> bool:
-    """Whether a version is among those that are taken."""
+    """Whether a version is among those that were checked."""
     lowest, below = VERSIONS[owner]
     return _pair(lowest) <= _pair(version) < _pair(below)
 
@@ -185,3 +141,7 @@ def _exists(name: str) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
+
+
+if __name__ == "__main__":
+    print(sum(len(row.names) for row in PRIVATE), "private names")

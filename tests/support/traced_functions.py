@@ -8,7 +8,7 @@ from numba import types
 from fastq.engine.code.loading import in_memory
 from fastq.engine.jit import traced
 from fastq.engine.jit.library import compile_library
-from fastq.engine.jit.options import jit_enabled
+from fastq.engine.jit.options import compiling
 
 
 class CFunction:
@@ -27,7 +27,7 @@ class CFunction:
             body(*words)
             return 0
 
-        with jit_enabled():
+        with compiling():
             library = compile_library(entry, types.int64, arguments)
             self.llvm = library.llvm()
             address = in_memory(library.machine_code())

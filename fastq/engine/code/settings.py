@@ -15,11 +15,8 @@ from typing import Any
 from fastq.system import imports
 
 # settings of Numba that change machine code, by their names in its `config`; where one is set, Numba is asked
-SETTINGS = (
-    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "LLVM_REFPRUNE_PASS", "ENABLE_PROFILING", "DEBUGINFO_DEFAULT"),
-    *("EXTEND_VARIABLE_LIFETIMES", "BOUNDSCHECK", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"),
-)
-_VARIABLES = frozenset(f"NUMBA_{name.removesuffix('_DEFAULT')}" for name in SETTINGS)  # the same in the environment
+SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX")
+_VARIABLES = frozenset(f"NUMBA_{name}" for name in SETTINGS)  # the same in the environment
 
 
 def current_settings() -> list[Any]:

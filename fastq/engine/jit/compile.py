@@ -15,7 +15,6 @@ import llvmlite
 import numba
 from numba import types
 from numba.core import config
-from numba.core.compiler_lock import global_compiler_lock
 
 from fastq.engine.code import notices
 from fastq.engine.code.file import CachedFile
@@ -24,8 +23,7 @@ from fastq.engine.code.settings import SETTINGS
 from fastq.engine.code.shipped import found_functions
 from fastq.engine.code.sources import SOURCES, file_of
 from fastq.engine.jit.library import compile_library
-from fastq.engine.jit.options import TARGET, jit_enabled
-from fastq.system.signals import Held
+from fastq.engine.jit.options import TARGET, compiling
 
 
 def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> CachedFile | None:
@@ -92,7 +90,7 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
     key = getattr(function, "function", function), result, arguments  # of one that is declared
     address = _functions.get(key)
     if address is None:
-        with Held(), global_compiler_lock:  # a signal within LLVM's work would leave half of it
+        with compiling():
             address = _functions.get(key)  # by another thread, meanwhile
             if address is None:
                 address = _functions[key] = _load_or_compile(*key)
@@ -109,7 +107,7 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
     code = file.load() if file else None
     if code is None:
         notices.before_compiling()
-        with jit_enabled(), _without_collection():
+        with _without_collection():
             code = compile_library(function, result, arguments).machine_code()
         if file:
             file.save(code)
@@ -134,7 +132,7 @@ def listing(address: int) -> Listing:
     if found := found_functions().get(address):
         address = found.compiled()
     function, result, arguments = next(key for key, known in _functions.items() if known == address)
-    with jit_enabled():
+    with compiling():
         library = compile_library(function, result, arguments)
         name = _name(function, arguments)
         types_of = ", ".join(map(str, arguments))

@@ -243,8 +243,8 @@ class Function:
     def _call_variant(self, callee: TracedFunction, variant: Variant, args: tuple[Any, ...], literal: bool) -> Any:
         """Emit the call of a variant; return its result."""
         if variant.emitted_at_calls:
-            parts = (self._as_value(leaf) if is_parameter(leaf, literal) else leaf for leaf in leaves(args))
-            return self.emit_body(callee, with_leaves(args, parts), {})
+            valued = (self._as_value(leaf) if is_parameter(leaf, literal) else leaf for leaf in leaves(args))
+            return self.emit_body(callee, with_leaves(args, valued), {})
         self.weight += variant.weight
         if variant.function is None:
             return variant.result

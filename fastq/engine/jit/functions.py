@@ -49,10 +49,16 @@ class Instruction:
         The parameters.
     """
 
-    def __init__(self, typed: Callable[..., Any], emit: Callable[..., Any], signature: inspect.Signature) -> None:
+    def __init__(
+        self, typed: Callable[..., Any], emit: Callable[..., Any], signature: inspect.Signature, name: str, doc: Any
+    ) -> None:
         self.typed = typed
         self.emit = emit
         self.signature = signature
+        functools.update_wrapper(self, emit)
+        self.__name__ = name
+        self.__doc__ = doc
+        vars(self)["__signature__"] = signature
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Emit the instruction."""
@@ -85,11 +91,6 @@ def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Cal
 
     def declare(emit: Callable[..., Any]) -> Instruction:
         _, _, _, *parameters = inspect.signature(emit).parameters.values()
-        declared = Instruction(typed, emit, inspect.Signature(parameters))
-        functools.update_wrapper(declared, emit)
-        declared.__name__ = name or emit.__name__
-        declared.__doc__ = doc or emit.__doc__
-        vars(declared)["__signature__"] = declared.signature
-        return declared
+        return Instruction(typed, emit, inspect.Signature(parameters), name or emit.__name__, doc or emit.__doc__)
 
     return declare

@@ -68,6 +68,8 @@ def emit_module(function: Callable[..., Any], result: types.Type, arguments: tup
 
 def _target_machine() -> Any:
     """Return LLVM's target machine, as Numba makes it for code in memory."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
     relocation = "static" if TARGET.triple.startswith("x86") else "default"
     return binding.Target.from_triple(TARGET.triple).create_target_machine(
         cpu=TARGET.cpu,

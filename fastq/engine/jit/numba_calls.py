@@ -58,7 +58,8 @@ def numba_intrinsic(function: Any, *constants: Constants, result: types.Type) ->
     parameters = [*inspect.signature(function).parameters.values()]
     vars(typing)["__signature__"] = inspect.Signature([context, *parameters[len(constants) :]])
     typing.__name__ = function.__name__
-    return extending.intrinsic(typing)
+    intrinsic: Callable[..., Any] = extending.intrinsic(typing)
+    return intrinsic
 
 
 def _entry(

@@ -1,20 +1,17 @@
-"""Options and target of all compiled functions."""
+"""The target of all compiled functions, and the lock of the compiler."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from llvmlite import binding
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 
 from fastq.system.forks import hold_at_fork
 from fastq.system.signals import Held
-
-# numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
-OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
 
 hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)
 
@@ -36,19 +33,28 @@ class Target(NamedTuple):
         return self.triple.startswith(("aarch64", "arm64"))
 
 
-TARGET = Target(*cpu_target.target_context.codegen().magic_tuple())
+def current_target() -> Target:
+    """Return this CPU, or the one that Numba's settings name."""
+    cpu = binding.get_host_cpu_name() if config.CPU_NAME is None else config.CPU_NAME
+    features = _host_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+    return Target(binding.get_process_triple(), cpu, features)
+
+
+def _host_features() -> str:
+    try:
+        features = binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM does not know those of every CPU
+        return ""
+    if not config.ENABLE_AVX:
+        features.update({name: False for name in features if name.startswith("avx")})
+    return str(features.flatten())
+
+
+TARGET = current_target()
 
 
 @contextlib.contextmanager
-def jit_enabled() -> Iterator[None]:
-    """Hold the compiler lock and signals, and enable the JIT even where NUMBA_DISABLE_JIT is set.
-
-    Vectors exist in compiled code only. A signal in the middle of a compilation would leave half of Numba's tables.
-    """
+def compiling() -> Iterator[None]:
+    """Hold Numba's compiler lock, since LLVM is the same one, and signals, which would leave half of its work."""
     with Held(), global_compiler_lock:
-        disabled = config.DISABLE_JIT
-        config.DISABLE_JIT = 0
-        try:
-            yield
-        finally:
-            config.DISABLE_JIT = disabled
+        yield

@@ -282,12 +282,12 @@ def test_literals_where_types_alone_do_not_do():
 
 def test_loops_over_ranges_are_loops_and_those_over_tuples_are_unrolled():
     def ranged(out, n, x):
-        for k in range(500):
+        for _ in range(500):
             out[0] = out[0] + x[0]
         return 0
 
     def unrolled(out, n, x):
-        for k in v.unrolled(500):
+        for _ in v.unrolled(500):
             out[0] = out[0] + x[0]
         return 0
 

@@ -1,9 +1,12 @@
 """The kernels of a call can be read, and the target is told."""
 
 import numpy as np
+from llvmlite import binding
+from numba.core import config
+from numba.core.registry import cpu_target
 
 import fastq
-from fastq.engine.jit.options import Target
+from fastq.engine.jit.options import Target, current_target
 
 
 def test_kernels_of_a_call_can_be_read():
@@ -27,6 +30,19 @@ def test_kernels_of_several_launches_come_once_each():
     assert len(names) == len(set(names)) or names.count("runs.runs") == 2
     assert 1 < len(names) <= 4
     assert fastq.kernels.inspect(lambda: None) == ()
+
+
+def test_the_target_is_that_of_numba():
+    assert current_target() == cpu_target.target_context.codegen().magic_tuple()
+
+
+def test_a_cpu_that_llvm_does_not_know_has_no_features(monkeypatch):
+    def unknown():
+        raise RuntimeError("no features")
+
+    monkeypatch.setattr(config, "CPU_FEATURES", None)
+    monkeypatch.setattr(binding, "get_host_cpu_features", unknown)
+    assert current_target().features == ""
 
 
 def test_a_feature_is_not_another_whose_name_begins_like_it():

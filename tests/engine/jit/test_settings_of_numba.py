@@ -65,7 +65,8 @@ def test_same_bytes_by_any_setting(tmp_path, setting):
 
 
 ANY_CODE = {f"NUMBA_{name}" for name in ("DEVELOPER_MODE", "CAPTURED_ERRORS", "DISABLE_JIT", "NUM_THREADS")}
-ANY_CODE |= {"NUMBA_USE_LLVMLITE_MEMORY_MANAGER"}
+ANY_CODE |= {f"NUMBA_{name}" for name in ("LLVM_REFPRUNE_PASS", "BOUNDSCHECK", "DEBUGINFO", "ENABLE_PROFILING")}
+ANY_CODE |= {"NUMBA_USE_LLVMLITE_MEMORY_MANAGER", "NUMBA_EXTEND_VARIABLE_LIFETIMES"}
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

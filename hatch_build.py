@@ -83,7 +83,7 @@ def compile_part(platform: Platform, recipes: list[tuple[str, Any]], folder: str
     from fastq.engine.jit import TARGET
     from fastq.engine.jit import compile as jit
     from fastq.engine.jit.library import compile_library
-    from fastq.engine.jit.options import jit_enabled
+    from fastq.engine.jit.options import compiling
 
     machine = binding.Target.from_triple(TARGET.triple).create_target_machine(
         cpu=TARGET.cpu, features=TARGET.features, opt=3, reloc="pic", codemodel="small"
@@ -91,7 +91,7 @@ def compile_part(platform: Platform, recipes: list[tuple[str, Any]], folder: str
     for symbol, recipe in recipes:
 
         def compiled(function: Any, result: Any, arguments: tuple[Any, ...], symbol: str = symbol) -> int:
-            with jit_enabled():
+            with compiling():
                 module = compile_library(function, result, arguments).module
             module.get_function(ENTRY).name = symbol
             Path(folder, f"{symbol}.o").write_bytes(machine.emit_object(module))

@@ -30,7 +30,7 @@ from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat, is_wide
 from fastq.kernels.traversal.at_random import in_pieces
-from fastq.system import imports
+from fastq.system.imports import undisturbed
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
 
@@ -44,11 +44,83 @@ class Kernel(Constants):
     spec: types.Type  # what the loop does
 
     def __post_init__(self) -> None:
-        if home := HOMES.get(type(self.operands)):  # imported above, all would be in the key of each kernel
-            imports.module(f"fastq.kernels.body.{home}")
+        if home := HOMES.get(type(self.operands)):
+            import_body(home)
         self.body = BODIES.get(type(self.operands))  # the key of its machine code has the sources of this too
         loop = f"{self.loop.__module__}.{self.loop.__qualname__}"
         types.Type.__init__(self, name=f"Kernel({loop}, {self.operands}, {self.spec})")
+
+
+# What kernels are of is imported when one is compiled: imported above, all would be in the key of each kernel.
+
+
+def loop_by_name(name: str) -> Any:
+    """Return the loop that has a name below `fastq.kernels`: callers name it, as Numba may not be imported yet."""
+    with undisturbed():
+        match name:
+            case "traversal.runs.runs":
+                from fastq.kernels.traversal.runs import runs as loop
+            case "traversal.short_runs.short_runs":
+                from fastq.kernels.traversal.short_runs import short_runs as loop
+            case "traversal.blocks.blocks":
+                from fastq.kernels.traversal.blocks import blocks as loop
+            case "traversal.elements.elements":
+                from fastq.kernels.traversal.elements import elements as loop
+            case "traversal.columns.columns":
+                from fastq.kernels.traversal.columns import columns as loop
+            case "traversal.columns.column_ranges":
+                from fastq.kernels.traversal.columns import column_ranges as loop
+            case "traversal.block_columns.block_columns":
+                from fastq.kernels.traversal.block_columns import block_columns as loop
+            case "traversal.partials.merge_partials":
+                from fastq.kernels.traversal.partials import merge_partials as loop
+            case "body.range_parameters.parameters_of_ranges":
+                from fastq.kernels.body.range_parameters import parameters_of_ranges as loop
+            case "body.range_parameters.parameters_of_many_ranges":
+                from fastq.kernels.body.range_parameters import parameters_of_many_ranges as loop
+            case "body.bit_pairs.count_pairs":
+                from fastq.kernels.body.bit_pairs import count_pairs as loop
+            case "body.repack.repack":
+                from fastq.kernels.body.repack import repack as loop
+            case "body.repack.repack_elements":
+                from fastq.kernels.body.repack import repack_elements as loop
+            case "body.requantize.channels":
+                from fastq.kernels.body.requantize import channels as loop
+            case "ggml.quantize.quantize_groups":
+                from fastq.kernels.ggml.quantize import quantize_groups as loop
+            case "ggml.blocks32.quantize_blocks":
+                from fastq.kernels.ggml.blocks32 import quantize_blocks as loop
+            case "ggml.dequantize.dequantize_groups":
+                from fastq.kernels.ggml.dequantize import dequantize_groups as loop
+    return loop
+
+
+def import_body(name: str) -> None:
+    """Import the module of `fastq.kernels.body` that has the work on some operands; it adds itself to `BODIES`."""
+    with undisturbed():
+        match name:
+            case "bit_pairs":
+                import fastq.kernels.body.bit_pairs
+            case "bitround":
+                import fastq.kernels.body.bitround
+            case "cast":
+                import fastq.kernels.body.cast
+            case "convert":
+                import fastq.kernels.body.convert
+            case "compare":
+                import fastq.kernels.body.compare
+            case "histogram":
+                import fastq.kernels.body.histogram
+            case "min_max":
+                import fastq.kernels.body.min_max
+            case "range_search":
+                import fastq.kernels.body.range_search
+            case "repack":
+                import fastq.kernels.body.repack
+            case "requantize":
+                import fastq.kernels.body.requantize
+            case "unpack":
+                import fastq.kernels.body.unpack  # noqa: F401
 
 
 @v.instruction(lambda kernel: kernel.spec(kernel))
@@ -101,8 +173,7 @@ def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):
 
 def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
     """Compile a loop for the types that its operands point to and a spec, or load it; return its address."""
-    module, name = loop.rsplit(".", 1)
-    kernel = Kernel(getattr(imports.module(f"fastq.kernels.{module}"), name), operands, spec)
+    kernel = Kernel(loop_by_name(loop), operands, spec)
     return jit.kernel(
         entry, types.int64, kernel, *[types.int64] * ADDRESSES, KERNEL_ARGS_TYPE, *[types.int64] * len(Units._fields)
     )
@@ -154,19 +225,25 @@ def kernel_address(
 
 def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bool) -> int:
     """Compile the cast of floats to integers for operands and what `CastSpec` says."""
-    spec = imports.module("fastq.kernels.body.cast").CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
+    with undisturbed():
+        from fastq.kernels.body.cast import CastSpec
+    spec = CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 
 
 def unpack_address(operands: Any, gaps: bool) -> int:
     """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
-    spec = imports.module("fastq.kernels.body.unpack").UnpackSpec(gaps)
+    with undisturbed():
+        from fastq.kernels.body.unpack import UnpackSpec
+    spec = UnpackSpec(gaps)
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 
 
 def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:
     """Compile a loop of requantization for operands and what `RequantizeSpec` says."""
-    spec = imports.module("fastq.kernels.requantization").RequantizeSpec(arithmetic, bias, below, not TARGET.is_arm)
+    with undisturbed():
+        from fastq.kernels.requantization import RequantizeSpec
+    spec = RequantizeSpec(arithmetic, bias, below, not TARGET.is_arm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 
@@ -182,9 +259,9 @@ def block_address(
     """Compile a loop over the blocks of GGUF for a format and two dtypes."""
     source = element_type(src)
     target = element_type(dst)
-    spec = imports.module("fastq.kernels.ggml.spec").BlockSpec(
-        row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error
-    )
+    with undisturbed():
+        from fastq.kernels.ggml.spec import BlockSpec
+    spec = BlockSpec(row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error)
     elements = getattr(source, "bits", source), target
     operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)
     return compile_kernel(loop, operands, spec)

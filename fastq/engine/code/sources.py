@@ -104,11 +104,14 @@ def _with_packages(names: Iterable[str]) -> set[str]:
 
 
 def _imports_of(source: Source, package: str) -> list[str]:
-    """Return names that a source may import from the package, those in its docstrings among them."""
+    """Return names that a source imports from the package, or may.
+
+    What a function of it imports is not among them: the types of a kernel name that.
+    """
     content = source.path.read_bytes()
     if hashlib.sha256(content).hexdigest() != source.checksum:
         raise OSError(f"{source.path} was edited")
-    imports = re.findall(rf"\b(?:from ({package}[\w.]*) )?import ([\w., ]+|\([^)]*\))", content.decode())
+    imports = re.findall(rf"^(?:from ({package}[\w.]*) )?import ([\w., ]+|\([^)]*\))", content.decode(), re.MULTILINE)
     named = {f"{module}.{name}" if module else name for module, names in imports for name in _NAME.findall(names)}
     return sorted(each for each in named if each.startswith(f"{package}."))
 

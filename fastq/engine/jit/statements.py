@@ -12,7 +12,7 @@ import linecache
 import textwrap
 from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -20,9 +20,6 @@ from numba import types
 from fastq.engine.jit.names import cells_of, globals_of
 from fastq.engine.jit.scalars import UntraceableError, llvm_of, unified
 from fastq.engine.jit.value import Value, is_number, kind_of, leaves, llvm_value, with_leaves
-
-if TYPE_CHECKING:
-    from fastq.engine.jit.emission import Function
 
 Hints = dict[Any, Any]  # types of variables of loops that have to be wider than they are at first
 _BACKWARD = {number for name, number in dis.opmap.items() if "JUMP_BACKWARD" in name}
@@ -112,7 +109,7 @@ class Source:
         self._file = code.co_filename
         self.body = self._statements(_definition(code).body)
 
-    def emit(self, inner: Function, arguments: tuple[Any, ...], hints: Hints) -> Any:
+    def emit(self, inner: Any, arguments: tuple[Any, ...], hints: Hints) -> Any:
         """Emit it into a function that is being emitted; return the result."""
         return _Run(inner, self, arguments, hints).result()
 
@@ -207,7 +204,7 @@ class _Run:
         What stands for each name where LLVM's builder is.
     """
 
-    def __init__(self, inner: Function, source: Source, arguments: tuple[Any, ...], hints: Hints) -> None:
+    def __init__(self, inner: Any, source: Source, arguments: tuple[Any, ...], hints: Hints) -> None:
         self.inner = inner
         self.builder = inner.builder
         self.source = source

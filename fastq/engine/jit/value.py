@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
@@ -14,9 +14,6 @@ from numba import types
 
 from fastq.engine.jit import scalars
 from fastq.engine.jit.scalars import UntraceableError, cast, llvm_of
-
-if TYPE_CHECKING:
-    from fastq.engine.jit.emission import Function
 
 
 class RunTimeChoiceError(UntraceableError):
@@ -80,11 +77,11 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", 
 
 # --- the function that is being emitted -------------------------------------------------------------------------------
 
-_stack: list[Function] = []  # functions that are being emitted, each called by the one before it
+_stack: list[Any] = []  # of `emission.Function`, each called by the one before it
 
 
 @contextlib.contextmanager
-def emitting(function: Function) -> Iterator[None]:
+def emitting(function: Any) -> Iterator[None]:
     """Make a function the one that is being emitted."""
     _stack.append(function)
     try:
@@ -93,7 +90,7 @@ def emitting(function: Function) -> Iterator[None]:
         _stack.pop()
 
 
-def current() -> Function:
+def current() -> Any:
     """Return the function that is being emitted."""
     if not _stack:
         raise NotImplementedError("values exist in compiled code only")

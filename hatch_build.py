@@ -128,7 +128,7 @@ def compile_level(name: str, level: str, target: str) -> None:
             raise SystemExit(f"{len(recipes) - len(objects)} of {len(recipes)} functions were not compiled")
         command = [*shlex.split(os.environ.get("CC", "cc")), *LINK[platform.system].split(), "-o", target]
         subprocess.run([*command, *objects], check=True)
-    Path(f"{target}.json").write_text(json.dumps(shipped.header(Path(target).read_bytes())))
+    Path(f"{target}.json").write_text(json.dumps(shipped.label_of(Path(target).read_bytes())))
     print(f"{level}: {len(recipes)} functions, {Path(target).stat().st_size:,} bytes")
 
 

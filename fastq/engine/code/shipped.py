@@ -100,10 +100,16 @@ def found_functions() -> dict[int, Recipe]:
     return _recipes
 
 
-def header(content: bytes) -> dict[str, Any]:
-    """Return what has to be as it was where a library of this content was made."""
-    digest = hashlib.sha256(content).hexdigest()
-    return {"content": digest, "sources": SOURCES.checksum, "layout": object.__basicsize__}
+def label_of(library: bytes) -> dict[str, Any]:
+    """Return the label that stands beside a library: its own digest, and for which process it is.
+
+    A process uses it if this gives the same there: if it has these sources, and lays out Python's objects alike.
+    """
+    return {
+        "content": hashlib.sha256(library).hexdigest(),
+        "sources": SOURCES.checksum,
+        "layout": object.__basicsize__,
+    }
 
 
 @functools.cache
@@ -112,7 +118,7 @@ def _library() -> ctypes.PyDLL | None:
     for level in cpu.levels() if are_default() else ():
         path = FOLDER / level.name
         with contextlib.suppress(OSError, ValueError):  # no such file, or it is damaged
-            if json.loads(Path(f"{path}.json").read_text()) == header(path.read_bytes()):
+            if json.loads(Path(f"{path}.json").read_text()) == label_of(path.read_bytes()):
                 return _with_numbers(ctypes.PyDLL(str(path)))
     return None
 

@@ -68,16 +68,16 @@ def loop_by_name(name: str) -> Any:
                 from fastq.kernels.traversal.elements import elements as loop
             case "traversal.columns.columns":
                 from fastq.kernels.traversal.columns import columns as loop
-            case "traversal.block_columns.block_columns":
-                from fastq.kernels.traversal.block_columns import block_columns as loop
             case "traversal.columns.column_ranges":
                 from fastq.kernels.traversal.columns import column_ranges as loop
+            case "traversal.block_columns.block_columns":
+                from fastq.kernels.traversal.block_columns import block_columns as loop
+            case "traversal.partials.merge_partials":
+                from fastq.kernels.traversal.partials import merge_partials as loop
             case "body.range_parameters.parameters_of_ranges":
                 from fastq.kernels.body.range_parameters import parameters_of_ranges as loop
             case "body.range_parameters.parameters_of_many_ranges":
                 from fastq.kernels.body.range_parameters import parameters_of_many_ranges as loop
-            case "traversal.partials.merge_partials":
-                from fastq.kernels.traversal.partials import merge_partials as loop
             case "body.bit_pairs.count_pairs":
                 from fastq.kernels.body.bit_pairs import count_pairs as loop
             case "body.repack.repack":

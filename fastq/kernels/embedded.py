@@ -16,6 +16,7 @@ from numba.extending import register_jitable
 
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, numba_intrinsic, traced
+from fastq.engine.runtime.instructions import enter_quietly, leave_quietly
 from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body.convert import convert_run
@@ -73,6 +74,9 @@ class CodeBounds(NamedTuple):
 
 # what traced functions return: nothing is refused, or which of the three messages of a conversion says what is
 ACCEPTED, FIRST, SECOND, THIRD = range(4)
+# Around what converts arrays, as around kernels: NumPy looks at the flags of the CPU after a ufunc. Around a number it
+# would cost more than the number, and keep LLVM from taking several at once.
+QUIETLY = enter_quietly, leave_quietly
 Messages = tuple[str, str, str]
 
 
@@ -158,7 +162,7 @@ def _scalar_converter(conversion, of_scalar, refuse) -> Any:
 
 def _converter_to_new(conversion, x, of_array, refuse) -> Any:
     """Return what converts an array to a new one in C order."""
-    fill = numba_intrinsic(of_array, conversion, result=types.int64)
+    fill = numba_intrinsic(of_array, conversion, result=types.int64, around=QUIETLY)
     contiguous = _as_it_is if x.layout == "C" else _copied
     element = conversion.result
 
@@ -173,7 +177,7 @@ def _converter_to_new(conversion, x, of_array, refuse) -> Any:
 
 def _converter_to_out(conversion, x, out, of_array, refuse, to_new) -> Any:
     """Return what converts an array to one that is given: straight, where both lie apart and out is contiguous."""
-    fill = numba_intrinsic(of_array, conversion, result=types.int64)
+    fill = numba_intrinsic(of_array, conversion, result=types.int64, around=QUIETLY)
     contiguous = _as_it_is if x.layout == "C" else _copied
     is_apart = _are_apart if out.layout == x.layout == "C" else _always if out.layout == "C" else _never
 

@@ -274,6 +274,52 @@ def test_fast_math_hides_no_error():
         with_fast_math(np.float32([1, -np.inf]), np.float32(1), np.zeros(2, np.int8))
 
 
+EXTREMES = np.float32([0, -0.0, 1e-45, -1e-40, 0.05, 12.75, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan])
+
+
+def test_in_generalized_ufuncs():
+    """NumPy hears of no flag of the CPU, which it looks at after each ufunc."""
+
+    @numba.guvectorize(["(float32[:],float32,int8[:],float32[:])"], "(n),()->(n),(n)", fastmath=True)
+    def user(x, scale, codes, values):
+        fastq.quantize_linear(x, scale, 3, "int8", nan="zero", out=codes)
+        fastq.dequantize_linear(codes, scale, 3, out=values)
+
+    for scale in np.float32([0.1, 1e-45, 1e-30, 3e38]):
+        with np.errstate(all="raise"):
+            codes, values = user(np.stack([EXTREMES] * 3), scale)
+        expected = reference.quantize_linear(EXTREMES, scale, 3, "int8", nan="zero")
+        for row in range(3):
+            check_same(codes[row], expected)
+            check_same(values[row], reference.dequantize_linear(expected, scale, 3))
+    with pytest.raises(ValueError, match="scale must be positive and finite"):
+        user(EXTREMES, np.float32(0))
+
+
+@pytest.mark.slow("compiles a user's functions")
+@pytest.mark.parametrize("fastmath", [False, True])
+def test_in_ufuncs(fastmath):
+    @numba.vectorize(fastmath=fastmath)
+    def to_codes(x, scale):
+        return fastq.quantize_linear(x, scale, 3, "int8", nan="zero")
+
+    @numba.vectorize(fastmath=fastmath)
+    def to_values(codes, scale):
+        return fastq.dequantize_linear(codes, scale, 3)
+
+    @numba.vectorize(fastmath=fastmath)
+    def fake(x):
+        return fastq.fake_quantize(x, "int8", nan="zero")
+
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # as the page on compiled code says
+        for scale in np.float32([0.1, 1e-45, 1e-30, 3e38]):
+            expected = reference.quantize_linear(EXTREMES, scale, 3, "int8", nan="zero")
+            check_same(to_codes(EXTREMES, scale), expected)
+            check_same(to_values(expected, scale), reference.dequantize_linear(expected, scale, 3))
+        finite = EXTREMES[~np.isinf(EXTREMES)]
+        check_same(fake(finite), [reference.fake_quantize(x, "int8", nan="zero") for x in finite])
+
+
 @pytest.mark.slow("compiles a user's functions")
 def test_in_parallel():
     @numba.njit(parallel=True)

@@ -22,7 +22,9 @@ from fastq.engine.jit.value import Value
 _units: weakref.WeakKeyDictionary[ir.Module, Unit] = weakref.WeakKeyDictionary()  # by the modules of callers
 
 
-def numba_intrinsic(function: Any, *constants: Constants, result: types.Type) -> Callable[..., Any]:
+def numba_intrinsic(
+    function: Any, *constants: Constants, result: types.Type, around: tuple[Any, Any] | None = None
+) -> Callable[..., Any]:
     """Return what functions that Numba compiles call for a traced function.
 
     Parameters
@@ -33,6 +35,9 @@ def numba_intrinsic(function: Any, *constants: Constants, result: types.Type) ->
         The types of its first arguments, which its callers do not pass.
     result : types.Type
         The type of what it returns: a number, or a tuple of numbers of different types.
+    around : tuple[Any, Any] | None
+        Traced functions that are called before and after it: the first one returns an int64, which the other one gets.
+        It has to write memory, or LLVM may compute it at another time.
 
     Returns
     -------
@@ -52,7 +57,14 @@ def numba_intrinsic(function: Any, *constants: Constants, result: types.Type) ->
             passed.append(context.make_array(kind)(context, builder, value).data if is_array else value)
             kinds.append(types.CPointer(kind.dtype) if is_array else kind)
         entry = _entry(builder.module, function, constants, tuple(kinds), result)
-        return builder.extract_value(builder.call(entry, passed), 0)
+        if around is None:
+            return builder.extract_value(builder.call(entry, passed), 0)
+        entry.attributes.add("noinline")
+        before, after = around
+        state = builder.call(_entry(builder.module, before, (), (), types.int64), [])
+        returned = builder.call(entry, passed)
+        builder.call(_entry(builder.module, after, (), (types.int64,), types.int64), [builder.extract_value(state, 0)])
+        return builder.extract_value(returned, 0)
 
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [*inspect.signature(function).parameters.values()]

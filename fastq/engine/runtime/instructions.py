@@ -84,6 +84,8 @@ _IS_X86 = TARGET.triple.startswith("x86_64")
 _IS_ARM = TARGET.is_arm
 # bits that choose how operations work, and their values in the mode of IEEE 754; x86 has status flags next to
 CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
+# those with the flags of x86 that NumPy looks at: not that of inexact results, nor that of subnormal operands
+HEARD = 0xFFDD if _IS_X86 else -1
 
 
 @instruction(lambda: _INT())
@@ -107,6 +109,19 @@ def set_float_mode(context: Any, builder: Any, sig: Any, mode: Any) -> None:
         call_llvm(builder, "llvm.aarch64.set.fpcr", ir.VoidType(), [mode])
 
 
+@instruction(lambda: _INT())
+def float_flags(context: Any, builder: Any, sig: Any) -> Any:
+    """Return the status flags of this thread, where they are not in its control register."""
+    return call_llvm(builder, "llvm.aarch64.get.fpsr", _WORD, []) if _IS_ARM else _WORD(0)
+
+
+@instruction(lambda flags: types.void(_INT))
+def set_float_flags(context: Any, builder: Any, sig: Any, flags: Any) -> None:
+    """Set the status flags of this thread, where they are not in its control register."""
+    if _IS_ARM:
+        call_llvm(builder, "llvm.aarch64.set.fpsr", ir.VoidType(), [flags])
+
+
 def _bytes(builder: Any, where: Any) -> Any:
     return builder.bitcast(where, ir.IntType(8).as_pointer())
 
@@ -125,6 +140,23 @@ def leave_standard_mode(mode):  # type: ignore[no-untyped-def]
     """Set the mode of before."""
     if mode & CONTROL != STANDARD:
         set_float_mode(mode)
+
+
+@traced
+def enter_quietly():  # type: ignore[no-untyped-def]
+    """Set the mode of IEEE 754; return mode and flags of before, for `leave_quietly`."""
+    mode = enter_standard_mode()
+    return (float_flags() << 32) | mode
+
+
+@traced
+def leave_quietly(before):  # type: ignore[no-untyped-def]
+    """Set mode and flags of before: nobody sees what was computed meanwhile."""
+    mode = before & 0xFFFFFFFF
+    if (float_mode() ^ mode) & HEARD != 0:
+        set_float_mode(mode)
+    set_float_flags(before >> 32)
+    return 0
 
 
 def exchange_modes(_, arguments, count):  # type: ignore[no-untyped-def]

@@ -71,6 +71,35 @@ def test_fast_math_reaches_no_instruction():
     assert fast  # what the option does
 
 
+@jit.traced
+def begin():
+    return 5
+
+
+@jit.traced
+def end(begun):
+    return begun
+
+
+@jit.traced
+def halve(x, n):
+    for k in range(n):
+        x[k] = x[k] / 2
+    return n
+
+
+def test_functions_around_a_call():
+    halved = jit.numba_intrinsic(halve, result=types.int64, around=(begin, end))
+
+    @numba.njit
+    def user(x):
+        return halved(x, x.size)
+
+    x = np.array([1.0, 4.0])
+    assert user(x) == 2
+    assert x.tolist() == [0.5, 2.0]
+
+
 def test_a_function_is_in_a_module_once():
     @numba.njit
     def user(x):

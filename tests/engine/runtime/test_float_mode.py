@@ -100,6 +100,24 @@ def test_results_do_not_depend_on_the_mode_of_the_caller(name):
     run_in(name, code)
 
 
+@pytest.mark.slow("a process each, which compiles")
+@pytest.mark.parametrize("name", X86)
+def test_arrays_in_compiled_functions_do_not_depend_on_it(name):
+    # contract 26.3
+    code = """
+    import numba
+    from fastq.ops import numba_overloads
+
+    numba_overloads.register_public_functions()
+    user = numba.njit(lambda x, scale: fastq.quantize_linear(x, scale, dtype="uint8"))
+    expected = bits(reference.quantize_linear(tiny, subnormal, dtype="uint8"))
+    scale = np.array([subnormal])  # Numba reads a number by way of a double, in that mode
+    for found in (user(tiny, scale), *in_mode(mode, lambda: [user(tiny, scale)])):
+        assert bits(found) == expected
+    """
+    run_in(name, code)
+
+
 @pytest.mark.slow("compiles six kernels a mode")
 @pytest.mark.parametrize("name", X86)
 def test_the_comparison_sees_results_of_another_mode(name, tmp_path):

@@ -139,3 +139,23 @@ def test_how_values_are_stored(tuned, shape, axis, row, mode):
 )
 def test_partial_results(tuned, shape, axis, threads, slots):
     assert policy.partial_results(layout_of(shape, axis), int(np.prod(shape)), threads) == slots
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("elements", "available", "threads"),
+    [
+        (0, 4, 1),
+        ((1 << 15) - 1, 4, 1),
+        (1 << 15, 4, 2),  # from here on a second thread works
+        (1 << 15, 1, 1),
+        (3 << 14, 4, 3),  # one thread for each half of that
+        (1 << 30, 4, 4),
+    ],
+)
+def test_threads(elements, available, threads, monkeypatch):
+    monkeypatch.setattr(policy, "PARALLEL_FROM", 1 << 15)
+    monkeypatch.setattr(policy.threadpool, "get_num_threads", lambda: available)
+    assert policy.threads_for(elements) == threads

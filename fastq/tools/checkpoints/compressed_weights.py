@@ -86,7 +86,7 @@ def checked_weight(
 
 
 def column_order(groups: Array, columns: int) -> NDArray[np.intp] | None:
-    """Return the columns in the order of their groups; None if that is their own order, or is not stored."""
+    """Return the order that sorts columns by group; None if they are in order, or if no order is stored."""
     if groups.shape != (columns,) or groups.dtype.kind != "i":
         raise ValueError(f"it has groups of columns of shape {groups.shape}, not integers of shape {(columns,)}")
     if (groups < 0).any() or (np.diff(groups) >= 0).all():  # -1: the initial value, without an order
@@ -97,8 +97,8 @@ def column_order(groups: Array, columns: int) -> NDArray[np.intp] | None:
 def _fits(stored: TensorSpec, expected: TensorSpec, form_of_zero_points: StoredForm | None) -> bool:
     """Return whether a stored tensor is as expected.
 
-    Axes of one element don't matter, and the matrices of experts are one below the other. Zero points, whose form is
-    given, may also be plain integers.
+    Axes of length 1 don't matter, and the matrices of experts may be stacked. If `form_of_zero_points` is given, the
+    tensor has zero points, which may also be plain integers.
     """
     if (
         form_of_zero_points
@@ -113,7 +113,7 @@ def _fits(stored: TensorSpec, expected: TensorSpec, form_of_zero_points: StoredF
 
 
 def _as_zero_points_say(source: ModelFolder, roles: Roles, matrix: Pair, scheme: LayerScheme) -> LayerScheme:
-    """Return the scheme of a weight: symmetric if it has no zero points, or only zeros, as from older writers."""
+    """Return the scheme of a weight, symmetric if it has no zero points. Older writers store zeros instead."""
     weights = scheme.weights
     symmetric = replace(scheme, weights=replace(weights, symmetric=True))
     if ZERO_POINT not in roles:

@@ -31,7 +31,7 @@ def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(config: Mapping[str, Any], keys: Iterable[str] | None = None) -> list[Mapping[str, Any]]:
-    """Return config.json and the configurations of models within it under some keys, by default under any key."""
+    """Return config.json and the configurations inside it, under the given keys or, by default, under any key."""
     inner = (config.get(key) for key in (config if keys is None else keys))
     return [config, *(part for part in inner if isinstance(part, dict))]
 

@@ -1,4 +1,4 @@
-"""What a conversion of a model directory has to say of itself."""
+"""The protocol of conversions of a model directory."""
 
 from __future__ import annotations
 

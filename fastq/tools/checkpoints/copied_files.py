@@ -59,7 +59,7 @@ def other_files(folder: Path) -> Iterator[Path]:
 
 
 def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
-    """Return the files of a model to copy, relative to it, and lines about the others.
+    """Return the files to copy, relative to the folder of the model, and lines about files that are not copied.
 
     Raise ValueError if a file is a link to nothing, as in a cache of the hub that lacks a blob.
     """
@@ -94,9 +94,9 @@ def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
 
 
 def _files_within(folder: Path, most_bytes: float) -> list[Path] | None:
-    """Return the files of a folder, and links to folders, which are not followed.
+    """Return the files of a folder and its links to folders, which are not followed.
 
-    None if they have more than `most_bytes`, or, with such a limit, weights.
+    Return None if the files have more than `most_bytes`. If there is such a limit, also if they include weights.
     """
     if folder.is_symlink():
         return [folder]

@@ -76,7 +76,7 @@ class Dequantization:
         return plain_config(self.source.config, HALVES[self.dtype])
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
-        """Yield the tasks for each tensor of a shard: weights replace their codes, and are read with them."""
+        """Yield the tasks for each tensor of a shard. A weight is restored in the place of its codes."""
         begun = set()
         for spec in self.source.shards[shard].tensors.values():
             weight = self.weights.by_codes.get(spec.name)
@@ -152,7 +152,7 @@ class Dequantization:
         return Piece({spec.name: converted}, spec.nbytes)
 
     def _check(self, name: str, converted: Array, values: Array | None = None) -> None:
-        """Refuse infinities that `values` did not have; codes never have them."""
+        """Raise ValueError if a cast made infinities, which `values` did not have; decoded codes never have them."""
         if np.isfinite(converted).all():
             return
         infinite = np.isinf(converted)
@@ -160,9 +160,9 @@ class Dequantization:
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
     def _values(self, weight: StoredWeight, start: int, stop: int, name: str = "") -> Piece:
-        """Decode some rows of a weight, those of `name` if it is of a tensor of experts.
+        """Decode some rows of a weight. If it belongs to a tensor of experts, `name` is the name of that tensor.
 
-        Its last rows count all its stored bytes as done.
+        Progress counts all bytes of the weight with its last rows.
         """
         with np.errstate(over="ignore"):  # refused below
             values = weight.values(start, stop).astype(numpy_dtype(self.dtype), copy=False)
@@ -182,6 +182,7 @@ class _PlainShard:
         self._tasks = {task.name: task for task in tasks}
 
     def _is_stored(self, name: str) -> bool:
+        """Return whether a tensor is stored as it is."""
         return self._stored.tensors.get(name) == self.tensors[name]
 
     def load(self, name: str) -> Array:

@@ -45,7 +45,7 @@ class ScaleArithmetic:
         return row if self.bit_exact else replace(row, operation_type="compute", stored_type=STORED_TYPES[self.dtype])
 
     def round_result(self, values: Array) -> Array:
-        """Return the float32 results of an operation, rounded as in the arithmetic."""
+        """Round the float32 results of an operation as this arithmetic does."""
         if not self.bit_exact or self.dtype == "F32":
             return values
         with np.errstate(over="ignore"):  # an infinite scale is refused when codes are computed
@@ -95,7 +95,7 @@ def choose_scales(
     factor: float,
     importance: Array | None = None,
 ) -> tuple[Array, Array | None]:
-    """Return scales, in the dtype in which they are stored, and zero points, None without any."""
+    """Return scales in the dtype in which they are stored, and zero points or None."""
     search: dict[str, Any] = {"range": arithmetic.method} | ({} if importance is None else {"importance": importance})
     if not weights.scale_dtype:
         p = fastq.choose_qparams(

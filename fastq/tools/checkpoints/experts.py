@@ -68,25 +68,25 @@ class Stack:
         return self.shape[1] // len(self.parts)
 
     def modules(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the name of each matrix as a module, its expert and its first row there."""
+        """Yield for each matrix the name of its module, its expert, and its first row in the matrix of the expert."""
         for expert in range(self.shape[0]):
             for index, part in enumerate(self.parts):
                 yield f"{self.parent}.{expert}.{part}", expert, index * self.rows
 
 
 def is_stack(name: str, shape: tuple[int, ...]) -> bool:
-    """Return whether a tensor has the name and the axes of one with all experts."""
+    """Return whether a tensor has the name and the three axes of a tensor of experts."""
     return len(shape) == 3 and math.prod(shape) > 0 and name.removesuffix(WEIGHT).rpartition(".")[2] in STACKED
 
 
 def metadata_of_stacks(stacks: Iterable[Stack]) -> dict[str, str]:
-    """Return the metadata that name the tensors of experts of a shard; nothing if it had none."""
+    """Return metadata that list the tensors of experts that were split; empty without such tensors."""
     shapes = {stack.name: stack.shape for stack in stacks}
     return {SPLIT: json.dumps(shapes)} if shapes else {}
 
 
 def stacks_in_metadata(metadata: Mapping[str, str]) -> list[Stack]:
-    """Return the tensors of experts that metadata name; none if they can't be read, as another program may write."""
+    """Return the tensors of experts that metadata list; empty if another program wrote something else there."""
     try:
         shapes = json.loads(metadata.get(SPLIT, "{}"), object_pairs_hook=without_duplicates)
         pairs = [(str(name), tuple(map(int, shape))) for name, shape in shapes.items()]

@@ -66,7 +66,7 @@ def modelopt_block(entry: Mapping[str, Any]) -> BlockRule:
 def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: BlockRule) -> CompressedWeight | None:
     """Return a weight of float8, or of float4 in bytes: one matrix, or the matrices of experts in one tensor.
 
-    `spec` are its codes. None if it has no scale, as plain tensors.
+    `spec` describes its codes. Return None if there is no scale for them, as for plain tensors.
     """
     if module == spec.name:
         names = [module + end for end in SCALES_OF_EXPERTS]
@@ -125,7 +125,7 @@ def _scheme_of(
 
 
 def block_shape(matrix: Pair, scale: tuple[int, ...], experts: int, rule: BlockRule) -> Pair:
-    """Return the rows and columns of a block that shares a scale: those of the rule, or those that cut a matrix evenly.
+    """Return the rows and columns that share a scale: the block of the rule, or one that cuts the matrix evenly.
 
     `scale` is the shape of the scales of one matrix.
     """

@@ -27,7 +27,7 @@ BUFFERS = re.compile(r".*\.(inv_freq|position_ids|masked_bias|attn\.bias)")
 
 
 class Shard(Protocol):
-    """A .safetensors file of a model, or what reads as one."""
+    """A .safetensors file of a model, or an object that can be read like one."""
 
     path: Path
     metadata: dict[str, str]
@@ -92,7 +92,7 @@ class ModelFolder:
 
     @property
     def dtype(self) -> str:
-        """The dtype in which readers hold weights and scales: that of config.json, else that of most matrices."""
+        """The dtype that readers use for weights and scales: from config.json, else the most common one of matrices."""
         dtype = dtype_of(self.config)
         if dtype is not None:
             return dtype
@@ -102,7 +102,7 @@ class ModelFolder:
 
 
 def _drop_duplicates(shards: Mapping[str, Shard]) -> None:
-    """Leave each tensor in the first shard that has it; raise ValueError if another shard has another one."""
+    """Keep the first copy of each tensor. Raise ValueError if two shards have different tensors of one name."""
     first_of: dict[str, str] = {}
     for name, shard in shards.items():
         for tensor, spec in list(shard.tensors.items()):
@@ -116,7 +116,7 @@ def _drop_duplicates(shards: Mapping[str, Shard]) -> None:
 
 
 def _notes_on_missing(files: WeightFiles, shards: Mapping[str, Shard], config: Mapping[str, Any]) -> list[str]:
-    """Return lines on tensors that an index names and no file has, if models can do without them; refuse others."""
+    """Return lines on tensors that an index lists but no file has. Raise ValueError if the model needs them."""
     stored = {tensor for shard in shards.values() for tensor in shard.tensors}
     untied = any(part.get("tie_word_embeddings") is False for part in parts_of(config, LANGUAGE))
     notes = []

@@ -20,7 +20,7 @@ FUSED = (
 
 
 def fused_with(module: str) -> str:
-    """Return the name of the fused matrix of a module: its parent and the modules; without one its own name."""
+    """Return a name for the fused matrix that a module is part of; the name of the module if it is not fused."""
     parent, _, name = module.rpartition(".")
     return next((f"{parent}.{'+'.join(names)}" for names in FUSED if name in names), module)
 

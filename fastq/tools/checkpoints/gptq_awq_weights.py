@@ -45,7 +45,7 @@ def gptq_options(entry: Mapping[str, Any]) -> PackedOptions:
 
 
 def auto_round_options(entry: Mapping[str, Any]) -> PackedOptions:
-    """Return the options of auto-round, which has layouts of GPTQ and of AWQ; raise ValueError for another one."""
+    """Return the options of auto-round, which writes layouts of GPTQ and AWQ; raise ValueError for other layouts."""
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
     inner = {key: entry[key] for key in ("bits", "group_size") if key in entry}
     if "gptqmodel" in packing or packing.removeprefix("auto_round").lstrip(":") in OWN_PACKINGS:
@@ -58,7 +58,7 @@ def auto_round_options(entry: Mapping[str, Any]) -> PackedOptions:
 
 
 def packed_weight(source: ModelFolder, module: str, spec: TensorSpec, options: PackedOptions) -> PackedWeight:
-    """Return a weight, given its codes; the shape of its zero points tells its width, which modules may differ in."""
+    """Return a weight, given its codes. The shape of its zero points tells its width, which may differ by module."""
     layout = options.layout
     is_awq = layout == "awq"
     names = {end: f"{module}.{end}" for end in (NEEDED if is_awq else (*NEEDED, "g_idx"))}

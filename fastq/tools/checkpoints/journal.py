@@ -44,7 +44,7 @@ class Journal:
     shards: dict[str, FinishedShard] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        """Write it."""
+        """Write the journal into the folder of the result."""
         write_json(folder / JOURNAL, {"version": VERSION, **asdict(self)})
 
 

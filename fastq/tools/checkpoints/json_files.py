@@ -16,7 +16,7 @@ DEEPEST_JSON = 100
 
 
 def _as_float(text: str) -> float:
-    """Return a number that can be written as JSON; NaN and infinities are names there, and take another way."""
+    """Return a number; raise ValueError if it is too large, since JSON could not hold the infinity."""
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text} is beyond float64")

@@ -6,14 +6,14 @@ import re
 
 
 def tail_of(module: str) -> str:
-    """Return the end of a name that tells the kind of module: the parts after the last number, or the last two."""
+    """Return the end of a name that tells what a module does: what follows the last number, or the last two words."""
     parts = module.split(".")
     numbers = [k for k, part in enumerate(parts[:-1]) if part.isdecimal()]
     return ".".join(parts[numbers[-1] + 1 :] if numbers else parts[-2:])
 
 
 def matches(module: str, pattern: str) -> bool:
-    """Whether a target of compressed-tensors is for a module: its name, or a regular expression after "re:"."""
+    """Return whether a target of compressed-tensors, a name or "re:" and a regular expression, matches a module."""
     if pattern.startswith("re:"):
         return re.match(pattern.removeprefix("re:"), module) is not None
     return module == pattern

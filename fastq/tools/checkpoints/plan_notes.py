@@ -45,6 +45,7 @@ def lines_on_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
 
 
 def _line_on_heads(sizes: Mapping[str, int], reason: str) -> str:
+    """Return a line on embeddings and output heads, given their bytes."""
     return f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {reason}"
 
 
@@ -65,18 +66,19 @@ def _lines_on_others(plan: Plan, source: ModelFolder) -> Iterator[str]:
 
 
 def _line_on_others(noun: str, names: list[str], plan: Plan, source: ModelFolder) -> str:
+    """Return a line on tensors that stay as floats, with the reasons."""
     nbytes = sum(source.tensors[name].nbytes for name in names)
     reasons = ", ".join(dict.fromkeys(_reason_text(plan.copied[name]) for name in names))
     return f"left as floats: {noun}, {nbytes:,} bytes ({reasons}): {some_of(names)}"
 
 
 def _reason_text(reason: str) -> str:
-    """Return a reason for a line; in a plan the reason for a parameter that is no weight is its name."""
+    """Return the text for a reason. For a parameter that is not a weight, a plan has only its name as the reason."""
     return reason if " " in reason else f"named {reason}"
 
 
 def lines_on_own_code(plan: Plan, source: ModelFolder) -> Iterator[str]:
-    """Yield a line on matrices outside the layers, if the model has code that may use them as other than Linear."""
+    """Yield a line on matrices outside the layers, if the model has its own code, which may not use them as Linear."""
     names = [matrix.module for matrix in plan.matrices if not (matrix.kind or NUMBERED.search(matrix.module))]
     if names and isinstance(source.config.get("auto_map"), dict):
         yield f"the model has code of its own: {some_of(names)} are taken for Linear layers; --ignore leaves others"

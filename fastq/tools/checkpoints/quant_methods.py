@@ -50,7 +50,7 @@ class Method:
 
 
 class StoredWeights(dict[str, StoredWeight]):
-    """Quantized weights by module; `by_codes` has them by their codes, `parts` the names of all their tensors."""
+    """Quantized weights by module; `by_codes` has them by the names of their codes, `parts` lists all their tensors."""
 
     def __init__(self, weights: Iterable[StoredWeight] = ()) -> None:
         super().__init__({weight.module: weight for weight in weights})
@@ -103,7 +103,7 @@ def check_floats(source: ModelFolder) -> None:
 
 
 def _describes(entry: Entry, source: ModelFolder, elsewhere: list[QuantizedElsewhere]) -> bool:
-    """Return whether all codes of a model and their parameters are read by a quantization_config."""
+    """Return whether a quantization_config describes all codes of a model and their parameters."""
     method = METHODS[str(entry["quant_method"])]
     try:
         weights = StoredWeights(_read_weights(source, method, method.read_options(entry)))
@@ -113,7 +113,7 @@ def _describes(entry: Entry, source: ModelFolder, elsewhere: list[QuantizedElsew
 
 
 def _method_of(source: ModelFolder, entry: Entry) -> str:
-    """Return the quant_method of an entry; that of MLX names none, and has its own words of uint32."""
+    """Return the quant_method of an entry. MLX names none, and is recognized by its words of uint32."""
     if name := entry.get("quant_method"):
         return str(name)
     if "config_groups" in entry:
@@ -136,12 +136,12 @@ def _read_weights(source: ModelFolder, method: Method, options: Any) -> Iterator
 
 
 def _float8_method(read_block: Callable[[Entry], float8_weights.BlockRule], parts: tuple[str, ...]) -> Method:
-    """Return a method of float8, by the ends of names that only its parts have, and its rule for blocks."""
+    """Return a method of float8 with a rule for blocks; `parts` are ends of names that only its parts have."""
     return Method(ends=(".weight", ""), read_options=read_block, read_weight=float8_weight, parts=parts)
 
 
 def _packed_method(read_options: Callable[[Entry], gptq_awq_weights.PackedOptions]) -> Method:
-    """Return a method with the layout of GPTQ or AWQ, by the reader of its entry."""
+    """Return a method with the tensors of GPTQ or AWQ; `read_options` reads its entry of config.json."""
     return Method(
         ends=(".qweight",),
         read_options=read_options,

@@ -114,6 +114,7 @@ class Quantization:
         return [self._task(matrix, self.tensors[tensor], load) for matrix in self.plan.quantized[tensor]]
 
     def _task(self, matrix: Matrix, tensor: TensorSpec, load: Callable[[], Array]) -> Task:
+        """Return the task that quantizes a matrix of a tensor."""
         stored = self._form(matrix).specs()
         return Task(
             name=f"{matrix.module}.weight",
@@ -126,7 +127,7 @@ class Quantization:
         )
 
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
-        """Yield the work of encoding chunks of rows; the first also has the tensors that are stored once per matrix."""
+        """Yield a function for each chunk of rows that encodes it; the first also stores what a matrix has once."""
         values = matrix.of(load())
         with naming(lambda error: _failure(matrix, error)):
             factor = self._factor(matrix)
@@ -165,7 +166,7 @@ class Quantization:
         return global_scale(largest, self.arithmetic)
 
     def _compute_magnitudes(self, tensor: str) -> dict[str, float]:
-        """Return the largest magnitude of each matrix of a tensor; a quantized tensor is decoded once for this."""
+        """Return the largest magnitude of each matrix of a tensor, which is read or decoded once for all of them."""
         values = self.source.load(tensor)
         return {matrix.module: largest_magnitude(matrix.of(values)) for matrix in self.plan.quantized[tensor]}
 

@@ -88,9 +88,9 @@ def _plain(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 
 
 def check_undone(entry: Mapping[str, Any]) -> None:
-    """Raise ValueError if the quantization_config says that a model is more than its weights.
+    """Raise ValueError if the quantization_config describes more than weights, such as sparsity or rotated inputs.
 
-    Rotations that concern weights only are part of the weights, and each undoes another one.
+    Rotations of weights alone are no obstacle: they are part of the stored weights, and cancel each other.
     """
     transforms = entry.get("transform_config")
     groups = transforms.get("config_groups") if isinstance(transforms, dict) else transforms
@@ -130,7 +130,7 @@ class StoredSchemes:
         self._by_class = {target: scheme for target, scheme in targets if target[:1].isupper()}
 
     def scheme_of(self, module: str) -> LayerScheme:
-        """Return the scheme of a module by its name, the first pattern in alphabetical order, or its class."""
+        """Return the scheme of a module: by its name, else by the first matching pattern, else by its class."""
         matching = (scheme for target, scheme in self._by_pattern if matches(module, target))
         scheme = self._by_name.get(module) or next(matching, None)
         if scheme is not None:

@@ -91,7 +91,7 @@ def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
 
 
 def _reasons_against_loading(matrices: list[Matrix], source: ModelFolder, way_out: str) -> Iterator[str]:
-    """Yield why transformers does not load some matrices; several schemes as floats have a way out."""
+    """Yield a line for each reason why transformers can't load the model; `way_out` says what works instead."""
     schemes = {matrix.scheme for matrix in matrices}
     needs_floats = []
     if not all(scheme.weights.symmetric for scheme in schemes):

@@ -34,7 +34,7 @@ MOST_OF_GROUP = 6  # modules of a group of fused ones that a line names
 
 @dataclass(frozen=True)
 class Rules:
-    """The options of a user."""
+    """The options of `fastq convert` that say what is quantized, and how."""
 
     scheme: LayerScheme  # scheme of all weights without another scheme
     # patterns of modules to leave alone: see `fits` of fastq/tools/files/patterns.py
@@ -48,7 +48,7 @@ class Rules:
         return next((scheme for pattern, scheme in self.schemes if _names(pattern, module, stack)), self.scheme)
 
     def includes(self, module: str, stack: str = "") -> bool:
-        """Return whether a module of any kind is quantized: it is included, or has a scheme by its name."""
+        """Return whether a module is quantized whatever its kind: by --include, or by a scheme for its name."""
         has_own_scheme = any(pattern == module for pattern, _ in self.schemes)
         return has_own_scheme or any(_names(pattern, module, stack) for pattern in self.include)
 
@@ -82,7 +82,7 @@ class Matrix:
 
 @dataclass
 class Plan:
-    """The treatment of each tensor."""
+    """What becomes of each tensor."""
 
     quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # matrices by tensor
     copied: dict[str, str] = field(default_factory=dict)  # for each other tensor the reason why it is copied
@@ -94,7 +94,7 @@ class Plan:
         return (matrix for matrices in self.quantized.values() for matrix in matrices)
 
     def modules_to_ignore(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
-        """Return the names or patterns of modules with matrices that are left alone, which readers must know."""
+        """Return the names and patterns of modules that stay as floats, which readers need to know."""
         modules = set()
         for name in self.copied:
             parent, _, parameter = name.removesuffix(".weight").rpartition(".")
@@ -106,7 +106,7 @@ class Plan:
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
-    """Decide the treatment of each tensor; raise ValueError if a matrix can't have its scheme, or a rule fits none."""
+    """Decide what becomes of each tensor. Raise ValueError if a scheme can't be used, or a rule matches nothing."""
     _check_model(config)
     _check_patterns(tensors, config, rules)
     plan = Plan()
@@ -249,7 +249,7 @@ def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
-    """Refuse heads and embeddings that are one matrix."""
+    """Refuse to quantize an embedding and an output head that are one matrix."""
     for matrix in matrices:
         if is_tied(matrix.kind, config):
             reason = "embedding and output head are one matrix (tie_word_embeddings), which readers hold as floats"
@@ -257,7 +257,7 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
-    """Refuse groups that do not fill rows, as readers do."""
+    """Refuse groups that do not fill whole rows; readers refuse them too."""
     sizes = {matrix.module: matrix.scheme.weights.group_size for matrix in matrices}
     unfit = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
     if not unfit:
@@ -277,7 +277,7 @@ def _check_groups(matrices: list[Matrix]) -> None:
 
 
 def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) -> None:
-    """Refuse or note unequal schemes of matrices that vLLM and SGLang read as one."""
+    """Refuse unequal schemes of matrices that vLLM and SGLang fuse; note them if they are allowed."""
     groups: dict[tuple[str, int], dict[str, str]] = {}  # scheme by module; empty for one that stays as it is
     for matrix in plan.matrices:
         groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)

@@ -34,7 +34,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
         self._executor.shutdown(cancel_futures=True)
 
     def append(self, name: str, rows: Array) -> int:
-        """Write the next rows of a tensor, which must stay as they are, and return their bytes."""
+        """Write the next rows of a tensor, and return their bytes. The array must not be changed afterwards."""
         data = bytes_of(rows)
         for start in range(0, data.size, PIECE):
             piece = data[start : start + PIECE]
@@ -59,7 +59,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
             self._behind.clear()
 
     def digests(self) -> dict[str, str]:
-        """Return the digest of each tensor, all of which must be whole."""
+        """Return the digest of each tensor; raise ValueError if one is incomplete."""
         self._wait(0)
         self.finish()
         return {name: digest.hexdigest() for name, digest in self._digests.items()}

@@ -35,7 +35,7 @@ POWERS = "F8_E8M0"  # dtype of scales that are powers of two; some writers use i
 
 @dataclass(frozen=True, kw_only=True)
 class StoredWeight(ABC):
-    """A quantized weight of a model: a matrix, or the matrices of experts one below the other."""
+    """A quantized weight of a model: a matrix, or the matrices of experts, stacked."""
 
     source: ModelFolder
     module: str  # the name of the layer
@@ -51,7 +51,7 @@ class StoredWeight(ABC):
 
     @property
     def compressed(self) -> CompressedWeight | None:
-        """The weight, if compressed-tensors stores the matrix like this, in order, without experts; else None."""
+        """The weight if it is a single matrix that compressed-tensors can store with the same bytes; else None."""
         return self if isinstance(self, CompressedWeight) and len(self.shape) == 2 and self.order is None else None
 
     @abstractmethod

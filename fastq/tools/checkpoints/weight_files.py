@@ -55,7 +55,7 @@ def check_is_model(path: Path) -> None:
 
 
 def find_weight_files(path: Path, config: Mapping[str, Any]) -> WeightFiles:
-    """Return the files that transformers reads; raise ValueError if it is not clear which they are.
+    """Return the files that transformers reads; raise ValueError if that can't be told.
 
     These are the file that config.json names, else model.safetensors, else the files of the index, else the only
     .safetensors file.
@@ -82,7 +82,7 @@ def find_weight_files(path: Path, config: Mapping[str, Any]) -> WeightFiles:
 
 
 def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> str:
-    """Return the end of a message about a folder without files: the first folder in it that has them.
+    """Return the end of an error about a folder without certain files: a folder inside it that has them.
 
     `companion` is the name of a file that must be next to them.
     """
@@ -106,6 +106,7 @@ def _named_file(path: Path, named: Any) -> WeightFiles:
 
 
 def _indexed_files(path: Path, index: str) -> WeightFiles:
+    """Return the files that an index lists."""
     promised = _weight_map(path / index)
     return WeightFiles(names=sorted(set(promised.values())), index=index, promised=promised, notes=[])
 

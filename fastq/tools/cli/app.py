@@ -36,7 +36,7 @@ from fastq.tools.cli.notes import exit_code
 
 
 def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
-    """Run the command line; inside `unwinding`, a signal that ends it raises an exception."""
+    """Run the command line. While `unwinding` is entered, a signal raises an exception."""
     for stream in (sys.stdout, sys.stderr):  # characters that the encoding lacks become question marks, not errors
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="replace")
@@ -58,7 +58,7 @@ class Commands(click.Group):
     """A group of commands; Ctrl-C ends each with one line and the exit code that shells expect."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a signal that ends it unwinds the stack, so that no temporary file stays."""
+        """Run a command. A signal unwinds the stack, so that temporary files are removed."""
         try:
             with ctx.obj or contextlib.nullcontext():
                 returned = super().invoke(ctx)

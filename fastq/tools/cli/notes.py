@@ -29,6 +29,6 @@ def exit_code() -> int:
 
 
 def note_codes(source: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a line on the weights that are codes without a description."""
+    """Write a line on weights that another program quantized, and that are read as plain codes."""
     if line := codes_read_as_stored(source, tensors.values()):
         note(line)

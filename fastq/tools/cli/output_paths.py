@@ -59,4 +59,6 @@ def sizes_text(before: Path, after: Path) -> str:
 
 
 def _bytes_on_disk(path: Path) -> int:
-    return sum(each.stat().st_size for each in ([path] if path.is_file() else path.rglob("*")) if each.is_file())
+    """Return the bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else path.rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file())

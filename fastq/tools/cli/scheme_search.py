@@ -73,7 +73,7 @@ class Suggestion(NamedTuple):
 
 
 def trials_for(source: Path) -> Trials:
-    """Return how schemes are tried for a file or folder."""
+    """Return how schemes are tried for a file or a folder."""
     if source.suffix == ".gguf":
         file = open_gguf(source)
         architecture = model_of(file).architecture
@@ -109,7 +109,7 @@ def trials_for(source: Path) -> Trials:
 
 
 def command_line(source: Path, schemes: Counter[str]) -> str:
-    """Return the command for the schemes, given with the number of tensors of each."""
+    """Return the command that quantizes with the chosen schemes; `schemes` counts the tensors of each."""
     ((most, _),) = schemes.most_common(1)
     if source.suffix == ".gguf":
         return f"fastq gguf {source} OUT.gguf --like FILE takes them; {LIKE}"
@@ -124,9 +124,9 @@ def command_line(source: Path, schemes: Counter[str]) -> str:
 
 
 def cheapest(tensors: Sequence[Sequence[Candidate]], least: float) -> Suggestion | None:
-    """Return the scheme of the fewest bytes by which each of some tensors reaches an SQNR, given their candidates.
+    """Return the scheme with the fewest bytes that reaches an SQNR for each tensor, given the candidates of each.
 
-    If none does, it is the one whose worst tensor is best. None if no scheme can hold the values.
+    If none does, return the scheme whose worst tensor is best; None if no scheme can hold the values.
     """
     by_scheme = [{candidate.scheme: candidate for candidate in candidates} for candidates in tensors]
     common = [scheme for scheme in by_scheme[0] if all(scheme in candidates for candidates in by_scheme)]
@@ -157,7 +157,7 @@ def _suggestion_if_reached(candidates: Sequence[Candidate], least: float) -> Sug
 
 
 class _Budget:
-    """The noise by which an array reaches an SQNR; parts are added until it is exceeded."""
+    """The noise that an array may have and still reach an SQNR; the noise of parts is taken from it."""
 
     def __init__(self, signal: float, least: float) -> None:
         with np.errstate(over="ignore"):  # of decibels far below 0
@@ -176,7 +176,7 @@ class _Budget:
 
 
 def _spread_indices(count: int) -> Iterator[int]:
-    """Yield the indices below a number so that the first ones are spread over all."""
+    """Yield all indices below a number in random order, so that the first ones already represent all."""
     yield from np.random.default_rng(0).permutation(count).tolist()
 
 
@@ -342,9 +342,9 @@ def _axis_of(scheme: Scheme) -> int | None:
 
 
 def _conversion_to_preset(model: ModelFolder, matrices: Sequence[Matrix], name: str) -> Quantization | None:
-    """Return the conversion of a model to one scheme, without the matrices that readers fuse with unfit ones.
+    """Return the conversion of a model to a preset, without matrices whose rows are not whole groups.
 
-    These are matrices whose rows are not whole groups. None if no others are left.
+    Matrices that readers fuse with those are left out too. None if nothing else is left.
     """
     group = PRESETS[name].weights.group_size
     fused_matrix_of = {matrix.module: read_as_one(matrix.module, matrix.shape[1]) for matrix in matrices}
@@ -386,7 +386,7 @@ def _options_of(preset: LayerScheme) -> dict[str, Any]:
 def _sqnr_of_tasks(
     tasks: Callable[[], list[Task]], values: Array, options: Mapping[str, Any], least: float
 ) -> float | None:
-    """Return the SQNR that tasks get, or None if it is below others; the tasks are run if a sample comes near."""
+    """Return the SQNR of running some tasks, or None if it is below `least`. They run only if a sample comes near."""
     if Trial(values).measure(options).sqnr_db < least - NEAR:
         return None
     budget = _Budget(signal_of(values), least)

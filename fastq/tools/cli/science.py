@@ -123,7 +123,7 @@ def convert_store(
 def _excluded_and_dropped(
     source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]
 ) -> tuple[list[str], list[str]]:
-    """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
+    """Return the variables that stay as they are and those that are left out; refuse to lose any other variable."""
     names = [str(name) for name in ds.variables]
     lost = unreadable_variables(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
@@ -140,7 +140,7 @@ def _excluded_and_dropped(
 
 
 def _move_into_place(made: Path, out: Path, replaced: Path) -> None:
-    """Move what was made to its place; a store that was there comes back after an interrupt or an error."""
+    """Move a result to its place. If that is interrupted or fails, a store that was there is put back."""
     try:
         if out.is_dir():
             os.replace(out, replaced)
@@ -152,7 +152,7 @@ def _move_into_place(made: Path, out: Path, replaced: Path) -> None:
 
 
 def _call_converter(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
-    """Return what a function with the options of a command makes; name the option or the file that it refuses."""
+    """Call a function with the options of a command; an error names the option or the file that it is about."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -170,7 +170,7 @@ def _call_converter(source: Path, ds: Any, convert: functools.partial[Any]) -> A
 
 
 def _with_advice_for_command(source: Path, ds: Any, text: str) -> str:
-    """Return the text of an error of a function with advice for the command instead of that for Python."""
+    """Return the text of an error with advice for the command line in place of the advice for Python."""
     variable = next((name for name in ds.data_vars if f"{name!r}" in text), None)
     text, python_advice, _ = text.partition(ADVICE_IN_PYTHON)
     if text.startswith("ds has "):
@@ -190,7 +190,7 @@ def _has_new(attributes: dict[Any, Any], before: dict[Any, Any], keys: Iterable[
 
 
 def _check_out(source: Path, out: Path, force: bool) -> None:
-    """Refuse an OUT of another kind, and one that exists unless it is a store that may be replaced."""
+    """Refuse an OUT that is neither netCDF nor zarr, and one that exists and may not be replaced."""
     if out.suffix not in (*NETCDF, ZARR):
         raise click.BadParameter(f"{out.name!r} must end in {', '.join(NETCDF)} or {ZARR}", param_hint="'OUT'")
     if out.suffix != ZARR:

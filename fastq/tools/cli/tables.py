@@ -87,9 +87,9 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def arrange_rows(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
-    """Return entries in the order of a table; entries without an error become one entry per reason, unless `every`.
+    """Return entries in the order of a table. Without `every`, entries without an error are joined by their reason.
 
-    They come last. `worst_first` sorts the others by their signal to noise ratio.
+    Joined entries come last. `worst_first` sorts the others by their signal to noise ratio.
     """
     single: list[Entry] = []
     alike: dict[Any, list[Entry]] = {}
@@ -153,7 +153,7 @@ def print_table(
 
 
 def _column_widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
-    """Return the columns of a table and their widths; if all fit, these are the widths of the texts."""
+    """Return the widths of the columns that are shown. If all columns fit, they are as wide as their texts."""
     natural = {column: max(map(cell_len, (title_of(column), *texts))) for column, texts in cells.items()}
     if _table_width(natural) <= width:
         return natural
@@ -173,7 +173,7 @@ def _column_widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
 
 
 def _least_width(column: str, texts: Sequence[str]) -> int:
-    """Return the width that a column keeps while there are columns to omit: schemes are whole."""
+    """Return the width that a column keeps as long as other columns can be omitted; schemes are not cut."""
     if column in ("name", "key"):
         return LEAST_NAME
     whole = max((cell_len(text) for text in texts if GRANULARITY.match(text)), default=0)
@@ -181,7 +181,7 @@ def _least_width(column: str, texts: Sequence[str]) -> int:
 
 
 def _shrink(widths: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:
-    """Return widths of columns that fit; the widest texts are shortened first, if necessary below the least width."""
+    """Return widths that fit the terminal. The widest texts are shortened first, below `least` only if necessary."""
     shrunk = dict(widths)
     for limits in (least, dict.fromkeys(widths, SHORTEST)):
         while _table_width(shrunk) > width:
@@ -198,7 +198,7 @@ def _table_width(widths: dict[str, int]) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text that fits: a name with dots loses parts in its middle, a scheme what follows its block size."""
+    """Shorten a text to a width: a name with dots in its middle, a scheme behind its block size."""
     if cell_len(text) <= width:
         return text
     scheme = GRANULARITY.match(text)

@@ -14,7 +14,7 @@ UNLIMITED = 1_000_000  # columns: the widest table
 
 
 def printable(text: str) -> str:
-    """Return the text of a file without characters that a terminal interprets as commands."""
+    """Return a text with a question mark for each character that a terminal would interpret as a command."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

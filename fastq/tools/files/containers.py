@@ -26,7 +26,7 @@ DAMAGED = (*numpy_files.DAMAGED, *safetensors_files.DAMAGED)
 
 
 def open_source(path: Path, suffix: str = "") -> TensorSource:
-    """Return the tensors of a file by `suffix` or its own, .safetensors if unknown; raise ValueError if damaged."""
+    """Open a file of tensors, whose kind is told by `suffix` or its own suffix; raise ValueError if it is damaged."""
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     try:
@@ -37,7 +37,7 @@ def open_source(path: Path, suffix: str = "") -> TensorSource:
 
 
 def check_pointer(path: Path) -> None:
-    """Raise ValueError if a file is the pointer that a clone without Git LFS has instead."""
+    """Raise ValueError if a file is only a pointer, as in a clone without Git LFS."""
     with path.open("rb") as file:
         if file.read(len(POINTER)) == POINTER:
             raise ValueError(f"{path.name} is a pointer of Git LFS; git lfs pull fetches the file")
@@ -45,7 +45,7 @@ def check_pointer(path: Path) -> None:
 
 @contextmanager
 def writer_of(file: BinaryIO, out: Path, header: Header, metadata: Mapping[str, str]) -> Iterator[Any]:
-    """Return what writes tensors in the form of the suffix of `out`."""
+    """Yield the writer of tensors for the suffix of `out`."""
     if out.suffix == ".npz":
         with zipfile.ZipFile(file, "w") as archive:  # it ends the archive while the file is open, after errors, too
             yield NpzWriter(archive, header, metadata)

@@ -26,7 +26,7 @@ NPY_HEADERS[3, 0] = NPY_HEADERS[2, 0]
 
 
 def name_of(path: Path) -> str:
-    """Return the name of the one array of a file: that of the file, in characters that UTF-8 can encode."""
+    """Return the name of the only array of a file: the stem of the file, in characters that UTF-8 can encode."""
     return path.stem.encode("utf-8", "replace").decode()
 
 
@@ -57,7 +57,7 @@ class NpySource:
 
 
 class NpzSource(NpySource):
-    """The arrays of a .npz file, each read when it is asked for; one is a text, JSON of metadata, if fastq wrote it."""
+    """The arrays of a .npz file, each read when it is needed. In files of fastq one more array has metadata as JSON."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -157,5 +157,5 @@ class NpzWriter:
 
 
 def write_npy_header(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Write what precedes the bytes of an array in C order in a .npy file."""
+    """Write the header of a .npy file for an array in C order."""
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})

@@ -41,7 +41,7 @@ def is_for(module: str, pattern: str) -> bool:
 
 
 def is_found(tensor: str, pattern: str) -> bool:
-    """Return whether a pattern matches a tensor, or is a regex that matches its name anywhere, as in llama-quantize."""
+    """Return whether a pattern matches a tensor; as in llama-quantize, also if it is a regex found within the name."""
     try:
         return fits(tensor, pattern) or re.search(pattern, tensor) is not None
     except re.error:
@@ -59,7 +59,7 @@ def check_patterns(
 
 
 def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, str], bool] = fits) -> str:
-    """Return the probable intention of a pattern: a spelling that matches names, else the nearest names."""
+    """Return a hint for a pattern that matches nothing: a spelling that does match, else the nearest names."""
     text = pattern.removeprefix("re:")
     names = list(dict.fromkeys(names))
     plain = text.strip("*")
@@ -74,7 +74,7 @@ def advice(option: str, pattern: str, names: Iterable[str], fit: Callable[[str, 
 
 
 def nearest(text: str, names: Iterable[str]) -> str:
-    """Return, for an error, the names that contain a text, or that resemble it as a whole or by their ends."""
+    """Return the end of an error: names that contain a text, or else that resemble it as a whole or by their ends."""
     names = list(names)
     similar = [name for name in names if text and text in name]
     if not similar:

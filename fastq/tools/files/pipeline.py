@@ -57,7 +57,7 @@ class Converted:
 
 
 def total_of(rows: Sequence[Converted]) -> Converted:
-    """Return the total: the sums of the tensors that have an error, as copied ones have none, and the largest error."""
+    """Return the total of a table. Its errors are those of tensors with an error, since copied ones have none."""
     measured = [row.errors for row in rows if row.errors is not None]
     noisy = [errors for errors in measured if errors.noise]
     return Converted(

@@ -59,7 +59,7 @@ def is_narrow(spec: TensorSpec) -> bool:
 
 
 def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
-    """Return the weights whose codes and parameters are among some tensors."""
+    """Find weights that another program quantized: codes next to their scales."""
     layers: dict[str, list[tuple[TensorSpec, str]]] = {}
     for spec in tensors:
         end = _END.search(spec.name)
@@ -78,7 +78,7 @@ def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewher
 
 
 def _are_codes(spec: TensorSpec, word: str) -> bool:
-    """Return whether a tensor can be codes; `word` is the end of its name of words of quantization."""
+    """Return whether a tensor can be codes; `word` is the end of its name that consists of words of quantization."""
     if not (spec.shape and spec.size):
         return False
     if not word:

@@ -193,7 +193,7 @@ def decode(name: str, record: Record, load: Callable[[str], Array]) -> Quantized
 
 @dataclass(frozen=True)
 class Scheme:
-    """The arguments of `fastq.quantize` that choose codes and granularity; each means what it means there."""
+    """Arguments of `fastq.quantize`: the code format and which elements share a scale."""
 
     dtype: str  # name of the code format
     axis: Axis = None  # channel axis, or the axis along which blocks run
@@ -214,7 +214,7 @@ class Scheme:
         return {**self.arguments(), "convention": replace(row, stored_type="input")}
 
     def columns_alike(self, shape: tuple[int, ...]) -> int:
-        """Return the number of neighbours along the last axis that share a scale; 0 if each has its own."""
+        """Return how many neighbours along the last axis share a scale; 0 if each has its own scale."""
         is_along_last = isinstance(self.axis, int) and self.axis % len(shape) == len(shape) - 1
         if is_along_last != (self.block_size > 0):
             return 0

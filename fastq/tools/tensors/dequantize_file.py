@@ -25,7 +25,7 @@ LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127
 
 
 def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: Progress) -> int:
-    """Write what `source` was quantized from to `out`, a .npy file if it is one tensor; return how many were quantized.
+    """Write the floats of a quantized file to `out`, and return the number of tensors that were quantized.
 
     After any error `out` is as it was.
     """
@@ -72,7 +72,7 @@ def _quantized_in(source: TensorSource) -> Iterator[Tensor]:
 
 
 def _restore(tensor: Tensor) -> Piece:
-    """Return the values of a tensor in its original dtype: half precision saturates if rounding would exceed it."""
+    """Return the values of a tensor in its original dtype; half precision saturates instead of becoming infinite."""
     values = tensor.values()
     if (largest := LARGEST.get(tensor.original)) is not None:
         values = np.clip(values, -largest, largest)

@@ -76,7 +76,7 @@ def extent_of(values: Array) -> Extent:
 
 
 def _outliers_by_axis(largest_of_rows: Array, within_rows: Array) -> dict[int, tuple[int, ...]]:
-    """Return outlier channels by axis, given largest magnitudes of rows and those at each place within rows."""
+    """Return outlier channels by axis, given the largest magnitude of each row, and of each place within rows."""
     outliers = {}
     for axis in range(within_rows.ndim + 1):
         others = tuple(k for k in range(within_rows.ndim) if k != axis - 1)
@@ -89,7 +89,7 @@ def _outliers_by_axis(largest_of_rows: Array, within_rows: Array) -> dict[int, t
 
 
 def _largest_of_columns(rows: Array) -> Array:
-    """Return the largest finite magnitude of each column, -1 without any."""
+    """Return the largest finite magnitude of each column, or -1 if it has none."""
     numbers = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
     largest: Array = np.maximum(-numbers.min(axis=0), numbers.max(axis=0))
     if not np.isfinite(largest).all():
@@ -99,7 +99,10 @@ def _largest_of_columns(rows: Array) -> Array:
 
 
 def _row_ends(rows: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the finite extremes of each row, inf and -inf without any, and the counts of NaN and infinities."""
+    """Return the smallest and the largest finite number of each row, and its numbers of NaN and of infinities.
+
+    A row without finite numbers has inf and -inf.
+    """
     numbers = rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float64)
     lo = numbers.min(axis=1)
     hi = numbers.max(axis=1)

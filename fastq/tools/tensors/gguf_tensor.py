@@ -19,7 +19,7 @@ from fastq.tools.tensors.tensor import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class GgufTensor(Tensor):
-    """A tensor of a GGUF file; its values are multiplied by the scales that another tensor may have for it."""
+    """A tensor of a GGUF file. If another tensor has scales for it, its values include them."""
 
     source: GgufSource
     spec: GgufSpec
@@ -55,7 +55,7 @@ class GgufTensor(Tensor):
         return self.source.values(self.name)
 
     def _q8_0(self) -> QuantizedArray:
-        """Return int8 codes in blocks of 32; a scale of 0, for values that are too small, becomes 1."""
+        """Return int8 codes in blocks of 32. Blocks of zeros have a scale of 0, which becomes 1."""
         form = BLOCK_FORMATS["Q8_0"]
         shape = self.shape
         blocks = self.source.load(self.name).reshape(-1, form.nbytes)

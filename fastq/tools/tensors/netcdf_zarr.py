@@ -1,4 +1,4 @@
-"""netCDF files and zarr stores, whose variables are read as tensors: decoded, and in parts along their first axis."""
+"""netCDF files and zarr stores: their variables are decoded, and read part by part."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def netcdf_file(path: Path, mode: Literal["r", "w"] = "r") -> Any:
 
 
 def unreadable_variables(path: Path) -> list[str]:
-    """Return the variables of a netCDF file whose types netCDF4 does not read, and so leaves out."""
+    """Return the names of variables that netCDF4 leaves out since it can't read their types."""
     if path.is_dir() or importlib.util.find_spec("netCDF4") is None:
         return []
     import netCDF4
@@ -196,7 +196,7 @@ def _open_variable(path: Path, group: str, name: str) -> Iterator[Callable[[Any]
 
 
 def read_labels(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variable]:
-    """Return the coordinates of dimensions, those of times decoded: of the group, or of the nearest one around it."""
+    """Return the coordinates of dimensions, from a group or the nearest group around it; times are decoded."""
     xarray = import_xarray()
     labels: dict[str, Variable] = {}
     names = group.strip("/").split("/")
@@ -234,5 +234,5 @@ def is_packed(variable: Variable) -> bool:
 
 
 def shortest_number(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, with the fewest digits that name a float in its dtype."""
+    """Return a NumPy number as a Python number; a float has the fewest digits that identify it in its dtype."""
     return float(str(value)) if isinstance(value, np.floating) else getattr(value, "tolist", lambda: value)()

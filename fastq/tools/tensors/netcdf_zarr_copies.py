@@ -1,4 +1,4 @@
-"""Write a netCDF file or a zarr store of which a command changed some variables: all others are copies.
+"""Write a netCDF file or a zarr store in which a command changed some variables; all others are copied.
 
 A copy does not pass through xarray and dask, which have other ideas of types, attributes and fill values than the file:
 netCDF to netCDF is copied variable by variable as stored, by netCDF4; zarr to zarr is copied file by file. From one
@@ -34,7 +34,7 @@ _SCRATCH = "fastq_fill_value"  # first name of a _FillValue of another type than
 
 
 class Result(NamedTuple):
-    """What a command made of a file or a store."""
+    """The result of a command for a file or a store."""
 
     before: Dataset  # as stored
     after: Dataset
@@ -151,7 +151,7 @@ def _raw(variable: Any) -> Any:
 
 
 def _fill_of(variable: Any) -> Any:
-    """Return the fill_value of createVariable for a copy: False if values are not filled before they are written."""
+    """Return the fill_value of createVariable for a copy; False if the original is not filled in advance."""
     stored = None if variable.dtype is str else np.dtype(variable.dtype)
     if FILL in variable.ncattrs():
         fill = variable.getncattr(FILL)
@@ -167,7 +167,7 @@ def _is_of_variable_length(variable: Any) -> bool:
 
 
 def _is_fill(fill: Any, stored: np.dtype[Any] | None) -> bool:
-    """Return whether an attribute is one value of the type of its variable; texts of netCDF have the dtype None."""
+    """Return whether an attribute is a single value of the type of its variable; `stored` is None for texts."""
     if stored is None or fill is None:
         return isinstance(fill, str)
     if isinstance(fill, bytes):
@@ -358,7 +358,7 @@ def _leave_out_records(owner: str, attributes: dict[Any, Any], say: Callable[[st
 
 
 def _set_zarr_fill(name: Any, variable: Variable, say: Callable[[str], None]) -> None:
-    """Make a _FillValue the value of unwritten cells; one that is no number of the dtype becomes a missing_value."""
+    """Set the fill value of zarr from a _FillValue. If the dtype can't hold it, it becomes a missing_value."""
     if FILL not in variable.attrs:
         return
     fill = np.ravel(variable.attrs[FILL])

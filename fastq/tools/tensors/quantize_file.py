@@ -111,7 +111,7 @@ def _notes_on_others(source: TensorSource, selection: Selection, elsewhere: list
 
 
 def _notes_on_short_blocks(source: TensorSource, schemes: Mapping[str, Scheme]) -> Iterator[str]:
-    """Yield a line on tensors whose blocks are shorter than asked for, since the axis is, as kernels of 3 x 3 are."""
+    """Yield a line on tensors whose axis is shorter than a block, such as kernels of 3 x 3."""
     lengths: dict[str, int] = {}
     for name, scheme in schemes.items():
         shape = source.tensors[name].shape
@@ -163,6 +163,7 @@ def _record(
 
 
 def _options(importance: NDArray[np.float32] | None) -> dict[str, Any]:
+    """Return the option for importance, if there is any."""
     return {} if importance is None else {"importance": importance}
 
 
@@ -183,11 +184,12 @@ def _quantize(
 
 
 def _as_input(x: Array, nan: str) -> Array:
+    """Return an array in which NaN is 0 if the option --nan says so."""
     return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
 
 
 def failure_text(name: str, x: Array, error: Exception) -> str:
-    """Return why a tensor can't be quantized: the number of its NaN if it has any, else the error."""
+    """Return the error about a tensor that can't be quantized; if it has NaN, their number is the reason."""
     count = np.count_nonzero(np.isnan(x))
     reason = f"has {count} NaN; --nan zero treats them as 0" if count else f"can't be quantized: {error}"
     return f"tensor {name!r} {reason}"

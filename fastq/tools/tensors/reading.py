@@ -69,7 +69,7 @@ def tensors_of(path: Path, *, as_stored: bool = False, say: Say = lambda line: N
 
 
 def with_experts_apart(tensors: Mapping[str, Tensor], others: Collection[str]) -> dict[str, Tensor]:
-    """Return tensors with those of experts cut into the matrices of each expert, where `others` has names of these."""
+    """Return tensors, those of experts cut into one matrix for each expert if `others` has matrices of such names."""
     apart: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         matrices = expert_matrices(tensor) if name not in others and is_stack(name, tensor.shape) else {}
@@ -81,7 +81,7 @@ def with_experts_apart(tensors: Mapping[str, Tensor], others: Collection[str]) -
 
 
 def elsewhere_in(tensors: Iterable[Tensor]) -> list[QuantizedElsewhere]:
-    """Return the weights among some tensors that are codes without a description."""
+    """Return the weights among some tensors that another program quantized, and that no config.json describes."""
     plain = (tensor for tensor in tensors if not tensor.is_quantized)
     return quantized_elsewhere(
         TensorSpec(name=tensor.name, dtype=tensor.scheme, shape=tensor.shape, nbytes=tensor.nbytes) for tensor in plain
@@ -89,14 +89,14 @@ def elsewhere_in(tensors: Iterable[Tensor]) -> list[QuantizedElsewhere]:
 
 
 def codes_read_as_stored(path: Path, tensors: Iterable[Tensor]) -> str:
-    """Return a line on the weights among some tensors that are codes without a description; empty without them."""
+    """Return a line on weights that another program quantized, and that are read as plain codes; empty if none are."""
     elsewhere = elsewhere_in(tensors)
     name = path.name or path.resolve().name
     return f"{name} has {weights_text(elsewhere)}; their codes are not multiplied by their scales" if elsewhere else ""
 
 
 def _by_name(places: Iterable[tuple[str, Iterable[Tensor]]]) -> dict[str, Tensor]:
-    """Return tensors by name; raise ValueError if two have the same, as a quantized matrix and a plain one can."""
+    """Return tensors by name; raise ValueError if two have the same name, as a quantized and a plain matrix may."""
     by_name: dict[str, Tensor] = {}
     for place, tensors in places:
         for tensor in tensors:
@@ -144,7 +144,7 @@ def _is_quantized(folder: Path) -> bool:
 
 
 def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
-    """Yield the tensors of a model, or of one of its shards; a weight is yielded for the tensor of its codes."""
+    """Yield the tensors of a model, or of one of its shards. A quantized weight comes in the place of its codes."""
     weights = stored_weights(model) if model.quantization else StoredWeights()
     dtype = model.dtype
     for name, spec in (model.shards[shard] if shard else model).tensors.items():
@@ -155,7 +155,7 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 
 
 def tensors_in(source: TensorSource) -> Iterator[Tensor]:
-    """Yield the tensors of a file: quantized ones by its records, which must be right, then the others."""
+    """Yield the tensors of a file: those that its records describe, then the others."""
     if is_saved_array(source.metadata):
         yield _saved_array(source.path, sum(spec.nbytes for spec in source.tensors.values()))
         return

@@ -107,7 +107,7 @@ def save_checkpoint(
 
 
 def _as_settings(config: Any) -> dict[str, Any]:
-    """Return the contents of config.json; it is written last, so errors in it must be found first."""
+    """Return the contents of config.json. It is written last, so it is checked before anything is written."""
     if config is None:
         return {}
     if not is_a(config, Mapping):

@@ -173,7 +173,7 @@ def _hint_on_parts(*names: str) -> str:
 
 
 def _is_measured(x: Tensor, y: Tensor, sides: Sides) -> bool:
-    """Return whether two tensors can be measured; of others the bytes are compared, and the result is reported."""
+    """Return whether two tensors can be measured. If not, compare their bytes, and write a line on the result."""
     if x.has_numbers and y.has_numbers:
         return True
     if x.scheme != y.scheme:
@@ -196,7 +196,7 @@ def _have_same_bytes(x: Tensor, y: Tensor) -> bool:
 
 
 def _labels_agree(x: Tensor, y: Tensor, sides: Sides) -> bool:
-    """Return whether the labels of two variables agree; otherwise report it: their elements do not belong together."""
+    """Return whether the labels of two variables agree. If not, write a line: their elements don't correspond."""
     theirs = y.labels()
     ours = x.labels() if theirs else {}
     for dim in theirs:
@@ -212,7 +212,7 @@ def _labels_agree(x: Tensor, y: Tensor, sides: Sides) -> bool:
 
 
 def _compare_tensors(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
-    """Return a row; its sums are part of the total if it is quantized, or if nothing is quantized on either side."""
+    """Return an entry and a row. The row counts in the total if it is quantized, or if no tensor is quantized."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
         measure = _measure_in_parts if x.is_read_in_parts or y.is_read_in_parts else _measure_at_once
         kind, measured, sums = measure(x, y, advance, code)

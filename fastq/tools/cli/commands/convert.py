@@ -246,7 +246,7 @@ def _with_options(
     group_size: int | None,
     symmetric: bool | None,
 ) -> tuple[LayerScheme, list[tuple[str, LayerScheme]]]:
-    """Return schemes with the options for integers in groups, which apply to all such schemes, and need one."""
+    """Return schemes with the options for integers in groups; raise UsageError if no scheme has such integers."""
     chosen = [scheme, *(other for _, other in schemes)]
     in_groups = [each for each in chosen if each.in_groups] or chosen
     try:
@@ -258,7 +258,7 @@ def _with_options(
 
 @contextlib.contextmanager
 def _resumable(out: Path) -> Iterator[None]:
-    """Add to an interrupt, or to an error of the file system, how to continue, if there is anything to continue."""
+    """Say in an interrupt or an error of the file system how to continue, if some shards are finished."""
     try:
         yield
     except (KeyboardInterrupt, OSError) as error:

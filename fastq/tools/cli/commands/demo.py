@@ -36,5 +36,5 @@ def demo(size: int) -> None:
 
 
 def _in_columns(texts: Iterable[str], widths: Iterable[str]) -> str:
-    """Return a line of texts in columns of some widths, which are format specs, of a table printed line by line."""
+    """Return a line of a table that is printed line by line; `widths` are format specs such as ">12"."""
     return "".join(f"{text:{width}}" for text, width in zip(texts, widths, strict=True))

@@ -110,7 +110,7 @@ def test_reference_has_the_bytes_of_the_package(name):
 # --- shapes, layouts, dtypes, threads ---------------------------------------------------------------------------------
 
 
-@slow_kernels
+@pytest.mark.slow("compiles a kernel for each case", quick=lambda case: case in ("Q4_1", "Q6_K weighted"))
 @pytest.mark.parametrize("case", CASES)
 def test_layouts_and_threads(case, threads):
     """Rows of two or more blocks."""
@@ -223,7 +223,7 @@ def test_the_same_plan_looks_at_weights_again():
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@slow_kernels
+@pytest.mark.slow("compiles a kernel for each case", quick=lambda case: case in ("Q4_1", "Q6_K weighted"))
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_not_finite_is_refused_by_row_and_block(case, threads):
     # contract 20.6

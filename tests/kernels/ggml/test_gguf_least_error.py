@@ -45,6 +45,7 @@ def check_kernel(case):
     same_values(fastq.gguf.dequantize(expected, name), oracle("dequantize", expected, name))
 
 
+@pytest.mark.slow("searches each format", quick=lambda case: not case.endswith("weighted") or case[:2] == "Q4")
 @pytest.mark.parametrize("case", CASES)
 def test_no_block_is_worse_than_that_of_ggml(case):
     # contract 22.5

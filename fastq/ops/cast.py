@@ -23,7 +23,7 @@ from fastq.plan.policy import store_mode
 from fastq.plan.result import result_of
 from fastq.plan.slots import CONVERT
 from fastq.requests.options import UnpackOptions
-from fastq.requests.unpacking import unpack
+from fastq.requests.unpack_array import unpack
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.cast import UNPACK_ARRAY
 from fastq.plan.cache import call
 from fastq.plan.call_modes import in_standard_mode
-from fastq.requests.unpacking import as_float_dtype, as_gaps
+from fastq.requests.unpack_array import as_float_dtype, as_gaps
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown
 from fastq.system.dtypes import Array
 from fastq.system.imports import late, undisturbed

@@ -52,9 +52,9 @@ def dtype_of(config: Mapping[str, Any]) -> str | None:
     """Return the dtype that config.json names, as safetensors spells it; None if it does not name a known dtype."""
     for part in parts_of(config, LANGUAGE):
         for key in DTYPE_KEYS:
-            named = part.get(key)
-            if isinstance(named, str) and named.removeprefix("torch.") in DTYPES:
-                return DTYPES[named.removeprefix("torch.")]
+            name = part.get(key)
+            if isinstance(name, str) and name.removeprefix("torch.") in DTYPES:
+                return DTYPES[name.removeprefix("torch.")]
     return None
 
 

@@ -62,7 +62,7 @@ class Dequantization:
             modules = [module for module, *_ in stack.modules()]
             weights = [self.weights[module] for module in modules if module in self.weights]
             shape = stack.rows, stack.shape[2]
-            fitting = [each for each in weights if each.codes.name in shard.tensors and each.shape == shape]
+            fitting = [weight for weight in weights if weight.codes.name in shard.tensors and weight.shape == shape]
             if len(fitting) == len(modules):
                 stack_of |= {weight.codes.name: stack for weight in fitting}
         return stack_of

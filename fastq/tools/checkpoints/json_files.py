@@ -38,8 +38,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name} does not hold a JSON object")
     level: list[Any] = [content]
     for _ in range(DEEPEST_JSON):
-        values = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [value for each in values for value in each if isinstance(value, (dict, list))]
+        children = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [child for values in children for child in values if isinstance(child, (dict, list))]
     if level:
         raise ValueError(f"{path.name} nests objects more than {DEEPEST_JSON} deep")
     return content

@@ -27,7 +27,7 @@ from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Piece, Task, copy_task
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
-from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
+from fastq.tools.gguf_files.imatrix import Imatrix, MatrixToWeigh, weigh
 from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 
@@ -74,13 +74,13 @@ class Quantization:
 
     def _importance_in(self, imatrix: Imatrix) -> dict[str, NDArray[np.float32]]:
         """Return the importance of the columns of matrices, by module; `notes` lists missing and unused entries."""
-        wanted = {}
+        to_weigh = {}
         for matrix in self.plan.matrices:
             stack = () if matrix.expert is None else ((matrix.tensor, matrix.expert),)
             group = matrix.scheme.weights.group_size or matrix.shape[1]
-            wanted[matrix.module] = Wanted(imatrix_names(matrix.module, *stack), matrix.shape, group)
+            to_weigh[matrix.module] = MatrixToWeigh(imatrix_names(matrix.module, *stack), matrix.shape, group)
         known = {name for tensor in self.plan.copied for name, _ in imatrix_names(tensor.removesuffix(".weight"))}
-        return weigh(imatrix, wanted, known, self.notes.append)
+        return weigh(imatrix, to_weigh, known, self.notes.append)
 
     def _form(self, matrix: Matrix) -> StoredForm:
         """Return the stored form of a matrix."""

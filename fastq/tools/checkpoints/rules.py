@@ -141,7 +141,7 @@ def _check_model(config: Mapping[str, Any]) -> None:
 def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
     """Refuse patterns of modules to leave alone, or to quantize, that match nothing."""
     experts = {
-        name: [each.module for each in _expert_matrices(spec, config, rules)[0]] for name, spec in tensors.items()
+        name: [matrix.module for matrix in _expert_matrices(spec, config, rules)[0]] for name, spec in tensors.items()
     }
     modules = [module for name in experts for module in experts[name] or [name.rpartition(".")[0]]]
     # names of the tensors of experts, too; a head may be the embedding

@@ -60,9 +60,9 @@ def find_weight_files(path: Path, config: Mapping[str, Any]) -> WeightFiles:
     These are the file that config.json names, else model.safetensors, else the files of the index, else the only
     .safetensors file.
     """
-    named = config.get(WEIGHTS_KEY)
-    if named is not None:
-        return _named_file(path, named)
+    file_name = config.get(WEIGHTS_KEY)
+    if file_name is not None:
+        return _named_file(path, file_name)
     if (path / SINGLE).is_file():
         notes = []
         if (path / INDEX).is_file() and any(path.glob("model-*.safetensors")):
@@ -94,15 +94,15 @@ def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> s
     return ""
 
 
-def _named_file(path: Path, named: Any) -> WeightFiles:
+def _named_file(path: Path, file_name: Any) -> WeightFiles:
     """Return the file, or the files of the index, that config.json names."""
-    if not isinstance(named, str) or not _is_inside(named.removesuffix(".index.json")):
-        raise ValueError(f"{CONFIG} names {shown(named)} as {WEIGHTS_KEY}, which is not a .safetensors file in it")
-    if not (path / named).is_file():
-        raise ValueError(f"{CONFIG} names {named} as {WEIGHTS_KEY}, which is missing; fetch it again")
-    if named.endswith(".json"):
-        return _indexed_files(path, named)
-    return WeightFiles(names=[named], index="", promised={}, notes=[])
+    if not isinstance(file_name, str) or not _is_inside(file_name.removesuffix(".index.json")):
+        raise ValueError(f"{CONFIG} names {shown(file_name)} as {WEIGHTS_KEY}, which is not a .safetensors file in it")
+    if not (path / file_name).is_file():
+        raise ValueError(f"{CONFIG} names {file_name} as {WEIGHTS_KEY}, which is missing; fetch it again")
+    if file_name.endswith(".json"):
+        return _indexed_files(path, file_name)
+    return WeightFiles(names=[file_name], index="", promised={}, notes=[])
 
 
 def _indexed_files(path: Path, index: str) -> WeightFiles:

@@ -41,8 +41,8 @@ def one_line_errors(source: object, out: Path) -> Iterator[None]:
     except ValueError as error:
         # a message that begins with the name of the source or of OUT needs no other subject
         names = (str(source), os.path.basename(str(source)), str(out), name_of_path(out))
-        told = str(error).startswith(tuple(f"{name} " for name in names))
-        raise one_line_error("" if told else source, error) from error
+        has_subject = str(error).startswith(tuple(f"{name} " for name in names))
+        raise one_line_error("" if has_subject else source, error) from error
     except MemoryError as error:
         raise one_line_error(source, f"out of memory: {error}") from error
     except OSError as error:

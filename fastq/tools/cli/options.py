@@ -49,20 +49,20 @@ def as_patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ..
     return texts
 
 
-def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
+def pairs_of(texts: Iterable[str], form: str) -> Iterator[tuple[str, str]]:
     """Split each PATTERN=NAME at its last "=", since a pattern may have one."""
     for text in texts:
         pattern, equals, name = text.rpartition("=")
         if not (pattern and equals):
-            raise click.BadParameter(f"{text!r} is not {wanted}")
+            raise click.BadParameter(f"{text!r} is not {form}")
         yield pattern, name
 
 
 def read_suggestion(path: Path, scheme_of: Callable[[Any], S]) -> dict[str, S]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
     unreadable = ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError
-    told = f"{path.name!r} is not the output of suggest --json for such a file: "
-    with usage_errors(lambda error: told + reason(error), unreadable, "--like"):
+    problem = f"{path.name!r} is not the output of suggest --json for such a file: "
+    with usage_errors(lambda error: problem + reason(error), unreadable, "--like"):
         return {entry["name"]: scheme_of(entry["scheme"]) for entry in json.loads(path.read_bytes())["tensors"]}
 
 

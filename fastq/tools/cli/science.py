@@ -46,31 +46,31 @@ ADVICE_IN_PYTHON = ": name it as _FillValue in attrs"
 OF_ALL = "N holds for all variables, NAME=N for one; repeatable."
 
 
-def numbers_callback(kind: Callable[[str], Any], named: bool = False) -> Callable[..., Any]:
+def numbers_callback(parse: Callable[[str], Any], needs_name: bool = False) -> Callable[..., Any]:
     """Return the callback of an option: it returns one number for all variables, or a dict of numbers by name.
 
-    `kind` makes a number of a text. With `named`, each number needs the name of a variable.
+    `parse` makes a number of a text. With `needs_name`, each number needs the name of a variable.
     """
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
         pairs = [text.rpartition("=") for text in texts]
-        form = "NAME=NUMBER" if named else "NUMBER, nor NAME=NUMBER for each variable"
+        form = "NAME=NUMBER" if needs_name else "NUMBER, nor NAME=NUMBER for each variable"
         with usage_errors(lambda error: f"{' '.join(texts)!r} is not {form}"):
-            numbers = {name: kind(number) for name, _, number in pairs}
-        if "" in numbers and named:
+            numbers = {name: parse(number) for name, _, number in pairs}
+        if "" in numbers and needs_name:
             raise click.BadParameter(f"{texts[0]!r} is not {form}")
         if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
-            one = "" if named else "one number for all variables, or "
+            one = "" if needs_name else "one number for all variables, or "
             raise click.BadParameter(f"give {one}NAME=NUMBER once for each of some variables")
         return numbers.get("", numbers or None)
 
     return read
 
 
-def number_option(name: str, kind: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
+def number_option(name: str, parse: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
     """Return an option with one number for all variables, or a number for each of some variables."""
     return click.option(
-        name, multiple=True, metavar="[NAME=]N", callback=numbers_callback(kind), help=f"{text} {OF_ALL}"
+        name, multiple=True, metavar="[NAME=]N", callback=numbers_callback(parse), help=f"{text} {OF_ALL}"
     )
 
 

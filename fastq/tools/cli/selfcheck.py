@@ -135,10 +135,10 @@ Call = Callable[[Any, Array, Case], Any]
 def _outcome(call: Call, module: ModuleType, x: Array, case: Case) -> object:
     """Return an object to compare with ==: dtype, shape and bytes of each result, or the type of the error."""
     try:
-        found = call(module, x, case)
+        result = call(module, x, case)
     except (ValueError, TypeError) as error:
         return type(error)
-    arrays = (found.codes, found.scale, found.zero_point) if isinstance(found, QuantizedArray) else found
+    arrays = (result.codes, result.scale, result.zero_point) if isinstance(result, QuantizedArray) else result
     return [(a.dtype.str, a.shape, a.tobytes()) for a in (arrays if isinstance(arrays, tuple) else (arrays,))]
 
 

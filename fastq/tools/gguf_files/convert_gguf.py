@@ -31,7 +31,7 @@ from fastq.tools.gguf_files.gguf_file import (
     string,
     uint32,
 )
-from fastq.tools.gguf_files.imatrix import Imatrix, Names, Wanted, weigh
+from fastq.tools.gguf_files.imatrix import Imatrix, MatrixToWeigh, Names, weigh
 from fastq.tools.gguf_files.llama_names import gguf_names
 from fastq.tools.gguf_files.mixes import Mix, TypeOverrides
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
@@ -159,22 +159,22 @@ def _search_for_least_error(targets: dict[GgufSpec, _Target], say: SayMore) -> N
 def _weigh(targets: dict[GgufSpec, _Target], path: str, imatrix: Imatrix, say: SayMore) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields about the matrix, if it was used."""
     names_of = _names_in(imatrix)
-    wanted: dict[str, Wanted] = {}
+    to_weigh: dict[str, MatrixToWeigh] = {}
     for spec, target in targets.items():
         if target.kind == spec.kind or target.kind.block <= 1:
             continue
         form = BLOCK_FORMATS[target.kind.name]
         if form.weighted or target.range == "mse":
-            wanted[spec.name] = Wanted(
+            to_weigh[spec.name] = MatrixToWeigh(
                 names=names_of(spec.name),
                 shape=spec.shape,
                 group=form.group,
                 may_differ=_may_differ(spec),
             )
-    if not wanted:
+    if not to_weigh:
         say("the importance matrix was not used: no tensor is converted to a type that depends on it")
         return []
-    weights = weigh(imatrix, wanted, {spec.name for spec in targets}, say)
+    weights = weigh(imatrix, to_weigh, {spec.name for spec in targets}, say)
     for spec in targets:
         targets[spec] = targets[spec]._replace(weights=weights.get(spec.name))
     return _fields_of(imatrix, path)

@@ -47,8 +47,8 @@ class Imatrix:
     uncounted: dict[str, int] = field(default_factory=dict)  # number of matrices in a tensor without counts
 
 
-class Wanted(NamedTuple):
-    """One or several matrices of a tensor, for whose columns an importance matrix is asked."""
+class MatrixToWeigh(NamedTuple):
+    """One matrix of a tensor, or all of them, whose columns get weights from an importance matrix."""
 
     names: Names  # names in an importance matrix; the first that exists counts
     shape: tuple[int, ...]
@@ -116,8 +116,10 @@ def read(path: Path) -> Imatrix:
     return imatrix
 
 
-def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str], say: Say) -> dict[str, Weights]:
-    """Return the importance of the columns of the wanted matrices by their keys, a row for each matrix.
+def weigh(
+    imatrix: Imatrix, to_weigh: Mapping[str, MatrixToWeigh], known: Collection[str], say: Say
+) -> dict[str, Weights]:
+    """Return the importance of the columns of the matrices asked for by their keys, a row for each matrix.
 
     `known` are other names that may be unused in the matrix. Missing and unused entries are reported by name. Raise
     ValueError if no entry matches.
@@ -126,32 +128,32 @@ def weigh(imatrix: Imatrix, wanted: Mapping[str, Wanted], known: Collection[str]
     used = set(known)
     uncounted = {}
     equalized = []
-    for key, want in wanted.items():
-        name, index = next((pair for pair in want.names if pair[0] in imatrix.values), ("", None))
+    for key, matrix in to_weigh.items():
+        name, index = next((pair for pair in matrix.names if pair[0] in imatrix.values), ("", None))
         if not name:
             continue
         values = imatrix.values[name]
-        columns = want.shape[-1]
-        matrices = math.prod(want.shape[:-2])
+        columns = matrix.shape[-1]
+        matrices = math.prod(matrix.shape[:-2])
         used.add(name)
         rows, rest = divmod(values.size, columns)
         if (rows, rest) == (matrices, 0) if index is None else index < rows and not rest:
             weights = values.reshape(rows, columns)[slice(None) if index is None else slice(index, index + 1)]
-            importance[key] = counting(weights, want.group)
+            importance[key] = counting(weights, matrix.group)
             if importance[key] is not weights:
                 equalized.append(key)
             if count := imatrix.uncounted.get(name):
                 uncounted[name] = f"{name}, {count} of {rows}"
-        elif not want.may_differ:
+        elif not matrix.may_differ:
             raise ValueError(
                 f"the importance matrix has {values.size:,} values for {name!r}, not {columns * matrices:,}"
             )
     if not importance:
         raise ValueError(
-            f"the importance matrix belongs to another model: it lacks all {len(wanted):,} tensors, such as "
-            f"{next(iter(wanted))!r}, but has {next(iter(imatrix.values))!r}"
+            f"the importance matrix belongs to another model: it lacks all {len(to_weigh):,} tensors, such as "
+            f"{next(iter(to_weigh))!r}, but has {next(iter(imatrix.values))!r}"
         )
-    lacking = [key for key in wanted if key not in importance]
+    lacking = [key for key in to_weigh if key not in importance]
     unused = [name for name in imatrix.values if name not in used]
     if lacking:
         nearest_names = next(filter(None, (nearest(name, unused) for name in lacking[:LOOKED_UP])), "")

@@ -58,7 +58,7 @@ def gguf_names(module: str) -> list[tuple[str, int | None]]:
     if not (place := _LAYER.fullmatch(module)):
         return []
     for pattern, names in GGUF_NAMES:
-        if found := pattern.fullmatch(place["tail"]):
-            expert = int(found["expert"]) if "expert" in pattern.groupindex else None
+        if match := pattern.fullmatch(place["tail"]):
+            expert = int(match["expert"]) if "expert" in pattern.groupindex else None
             return [(f"blk.{int(place['layer'])}.{name}.weight", expert) for name in names]
     return []

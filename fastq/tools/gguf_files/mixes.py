@@ -152,9 +152,11 @@ _Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # qu
 def is_quantized(spec: GgufSpec, architecture: str) -> bool:
     """Return whether llama-quantize changes the type of a tensor of a model at all."""
     name = spec.name
-    named = name.endswith("weight") or len(name.encode()) == 5  # five bytes: its test for the ending wraps around there
+    is_weight = (
+        name.endswith("weight") or len(name.encode()) == 5
+    )  # five bytes: its test for the ending wraps around there
     kept = (*_KEPT_WITHIN, *_KEPT_WITHIN_OF.get(architecture, ()))
-    return len(spec.shape) > 1 and named and name not in _KEPT and not any(part in name for part in kept)
+    return len(spec.shape) > 1 and is_weight and name not in _KEPT and not any(part in name for part in kept)
 
 
 # The purpose of a tensor by its name: the first entry that fits

@@ -303,8 +303,8 @@ def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
             return LayerScheme("", WeightScheme(8, "float", strategy, size, block), "float-quantized")
     if code == "int8" and rows_or_all and q.symmetric:
         return LayerScheme("", WeightScheme(8, "int", rows_or_all), "int-quantized")
-    found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
-    raise ValueError(f"{name} is {found}, which compressed-tensors has no format for")
+    description = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
+    raise ValueError(f"{name} is {description}, which compressed-tensors has no format for")
 
 
 _AS_A_WHOLE = "pass the mapping of open_checkpoint itself, not a dict of it"
@@ -335,8 +335,8 @@ def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
     candidates = nearest if numbers.size <= codes.size else nearest[:0]
     for factor in (candidates + np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]).view(np.float32).reshape(-1):
         table = stored / factor
-        found = np.searchsorted(table, numbers).clip(max=codes.size - 1)
-        if 0 < factor < np.inf and np.array_equal(table[found], numbers):
+        places = np.searchsorted(table, numbers).clip(max=codes.size - 1)
+        if 0 < factor < np.inf and np.array_equal(table[places], numbers):
             return codes[np.searchsorted(table, scale)], factor
     what = f"{name} has scales that are not float8_e4m3fn numbers divided by one number, as nvfp4 requires"
     raise ValueError(f"{what}: {_AS_A_WHOLE}, or quantize to 'nvfp4'")
@@ -355,8 +355,8 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
         with np.errstate(over="ignore", divide="ignore"):  # refused below
             factor = np.float32(1) / np.float32(q.tensor_scale)
         if not 0 < factor < np.inf:
-            wanted = "whose stored reciprocal must be positive and finite in float32"
-            raise ValueError(f"{name} has a tensor_scale of {q.tensor_scale}, {wanted}")
+            requirement = "whose stored reciprocal must be positive and finite in float32"
+            raise ValueError(f"{name} has a tensor_scale of {q.tensor_scale}, {requirement}")
     else:
         with np.errstate(over="ignore"):  # float16 falls back to float32, float32 is refused
             rounded = scale.astype(numpy_dtype(dtype))
@@ -367,8 +367,8 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
     size = np.abs(held) if integers else held
     bad = held[~((size > 0) & (size < np.inf))]
     if bad.size:
-        wanted = "finite and not 0" if integers else "positive and finite"
-        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be {wanted}")
+        requirement = "finite and not 0" if integers else "positive and finite"
+        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be {requirement}")
     scale = scale.view(np.uint8) if scheme.weights.scale_dtype == E8M0 else scale
     return form.write(q.codes, scale, q.zero_point) | form.constants(float(factor))
 

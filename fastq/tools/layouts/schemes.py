@@ -61,8 +61,8 @@ class WeightScheme:
 
     def __str__(self) -> str:
         blocks = "x".join(map(str, self.block or (self.group_size,) * bool(self.group_size)))
-        where = f"{self.strategy} {blocks}".strip()
-        return f"{self.kind}{self.bits} {where}{'' if self.symmetric else ' asymmetric'}"
+        extent = f"{self.strategy} {blocks}".strip()
+        return f"{self.kind}{self.bits} {extent}{'' if self.symmetric else ' asymmetric'}"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encode, store
 from fastq.tools.files.safetensors_files import as_safetensors
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.files.texts import count_text, some_of
-from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
+from fastq.tools.gguf_files.imatrix import Imatrix, MatrixToWeigh, weigh
 from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.tensors.reading import is_shard, way_back
 from fastq.tools.tensors.selection import Selection
@@ -129,21 +129,23 @@ def _importance_of(
     source: TensorSource, schemes: Mapping[str, Scheme], imatrix: Imatrix, say: Say
 ) -> dict[str, NDArray[np.float32]]:
     """Return the importance of elements for tensors whose ranges are searched, as an argument of `fastq.quantize`."""
-    wanted = {}
+    to_weigh = {}
     for name, scheme in schemes.items():
         shape = source.tensors[name].shape
         fitted = scheme.for_dimensions(len(source.tensors[name].shape))
         if scheme.range != "minmax" and len(shape) > 1:
-            wanted[name] = Wanted(imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape))
-    if not wanted:
+            to_weigh[name] = MatrixToWeigh(
+                imatrix_names(name.removesuffix(".weight")), shape, fitted.columns_alike(shape)
+            )
+    if not to_weigh:
         raise ValueError(
             "an importance matrix is used by --range mse only, which no tensor of two dimensions or more has"
         )
-    importance = weigh(imatrix, wanted, set(source.tensors), say)
+    importance = weigh(imatrix, to_weigh, set(source.tensors), say)
     for name, rows in importance.items():
         shape = source.tensors[name].shape
         of_elements = np.broadcast_to(rows.reshape(*shape[:-2], 1, shape[-1]), shape)
-        importance[name] = rows[0] if len(rows) == 1 and wanted[name].group else of_elements
+        importance[name] = rows[0] if len(rows) == 1 and to_weigh[name].group else of_elements
     return importance
 
 

@@ -21,7 +21,7 @@ from fastq.tools.checkpoints.encoding import ScaleArithmetic
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.rules import Rules
-from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, read, weigh
+from fastq.tools.gguf_files.imatrix import Imatrix, MatrixToWeigh, read, weigh
 from fastq.tools.gguf_files.llama_names import gguf_names
 from fastq.tools.layouts.schemes import as_scheme
 
@@ -336,8 +336,8 @@ def test_another_matrix_is_another_conversion(model):
 def test_a_matrix_of_several_has_its_row_alone():
     rows = columns(3, 4)
     rows[1, 2] = 0
-    wanted = {"one": Wanted((("e", 1),), (5, 4)), "all": Wanted((("e", None),), (3, 5, 4))}
-    found = weigh(Imatrix({"e": rows}), wanted, (), print)
+    to_weigh = {"one": MatrixToWeigh((("e", 1),), (5, 4)), "all": MatrixToWeigh((("e", None),), (3, 5, 4))}
+    found = weigh(Imatrix({"e": rows}), to_weigh, (), print)
     np.testing.assert_array_equal(found["one"], rows[1:2])
     np.testing.assert_array_equal(found["all"], rows)
 

@@ -248,9 +248,11 @@ def _with_options(
 ) -> tuple[LayerScheme, list[tuple[str, LayerScheme]]]:
     """Return schemes with the options for integers in groups; raise UsageError if no scheme has such integers."""
     chosen = [scheme, *(other for _, other in schemes)]
-    in_groups = [each for each in chosen if each.in_groups] or chosen
+    in_groups = [member for member in chosen if member.in_groups] or chosen
     try:
-        first, *others = (each.with_options(group_size, symmetric) if each in in_groups else each for each in chosen)
+        first, *others = (
+            member.with_options(group_size, symmetric) if member in in_groups else member for member in chosen
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     return first, [(pattern, other) for (pattern, _), other in zip(schemes, others, strict=True)]

@@ -31,7 +31,7 @@ from fastq.tools.tensors.netcdf_zarr import PACKED
     "--max-error",
     multiple=True,
     metavar="NAME=N",
-    callback=numbers_callback(float, named=True),
+    callback=numbers_callback(float, needs_name=True),
     help="Largest absolute error of a variable; repeatable.",
 )
 @exclude_option

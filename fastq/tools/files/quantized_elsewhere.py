@@ -42,7 +42,8 @@ _PARAMETER = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED}|{OTHERS})$", re.IGNORECAS
 # the same for the last words of names in any spelling, and for integers that are numbers of themselves
 _SCALE = re.compile(r".*(scal(e|ing)|absmax|amax|lut|table|codebook|centroid|zero)", re.IGNORECASE)
 _CODES = re.compile(rf"(.*_)?({CODES})", re.IGNORECASE)
-_NOT_CODES = re.compile(r"(.*_)?(bias|mask|ids?|index|indices|positions?|labels?|types?|zeros?|zero_points?|zp)", re.IGNORECASE)
+_ZERO_POINTS = re.compile(r"(.*_)?(zeros?|zero_points?|zp)", re.IGNORECASE)
+_NOT_CODES = re.compile(r"(.*_)?(bias|mask|ids?|index|indices|positions?|labels?|types?)", re.IGNORECASE)
 NARROW_FLOATS = "F8_", "F6_", "F4"  # starts of dtypes that hold codes, or values of themselves
 _INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32", "I64", "uint16", "uint32"}
 # dtypes of codes whose names have no word of quantization: indices of positions and masks have wide integers
@@ -103,19 +104,19 @@ def _in_module(specs: Iterable[TensorSpec]) -> tuple[TensorSpec | None, list[Ten
 
     Narrow integers called weight, or the like, are codes beside any float; others need a scale or a table.
     """
-    codes, floats = [], []
+    codes, parameters = [], []
     for spec in specs:
         word = spec.name.rpartition(".")[2]
-        if _is_float(spec):
-            floats += [] if _is_bias(word) else [spec]
+        if _is_float(spec) or _ZERO_POINTS.fullmatch(word):
+            parameters += [] if _is_bias(word) else [spec]
         elif len(spec.shape) > 1 and spec.size and spec.dtype in _INTEGERS and not _NOT_CODES.fullmatch(word):
             codes += [spec] if spec.dtype in _UNNAMED or _CODES.fullmatch(word) else []
+    floats = [spec.name.rpartition(".")[2] for spec in parameters if _is_float(spec)]
     are_weights = any(_CODES.fullmatch(spec.name.rpartition(".")[2]) for spec in codes)
-    has_scale = any(_SCALE.match(spec.name.rpartition(".")[2]) for spec in floats)
-    if not (codes and floats and (are_weights or has_scale)):
+    if not (codes and floats and (are_weights or any(map(_SCALE.match, floats)))):
         return None, []
     first, *others = codes
-    return first, [*others, *floats]
+    return first, [*others, *parameters]
 
 
 def _with_others(weight: QuantizedElsewhere, modules: Mapping[str, list[TensorSpec]]) -> QuantizedElsewhere:

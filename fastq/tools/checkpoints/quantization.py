@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +19,8 @@ from fastq.tools.checkpoints.dequantization import PlainFolder
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
 from fastq.tools.checkpoints.experts import Stack, to_metadata
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.fused_modules import fused_with
+from fastq.tools.checkpoints.fused_modules import fused_with, read_as_one
+from fastq.tools.checkpoints.own_code import classes_in_code
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization_config import quantized_config
 from fastq.tools.checkpoints.row_chunks import row_chunks
@@ -32,6 +34,7 @@ from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 
 SAMPLE = 256  # rows of a picture
+MOST_NAMED = 3  # modules that a message names one by one
 
 
 class Quantization:
@@ -54,7 +57,8 @@ class Quantization:
         self.rules = rules
         self.tensors = source.tensors
         self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
-        self.plan: Plan = make_plan(self.tensors, source.config, rules)
+        classes = classes_in_code(source.path, source.config)
+        self.plan: Plan = make_plan(self.tensors, source.config, rules, classes)
         chosen = {scheme.name: asdict(scheme) for scheme in (rules.scheme, *(scheme for _, scheme in rules.schemes))}
         self.notes: list[str] = []
         self.importance = self._weighed(imatrix) if imatrix else {}
@@ -116,7 +120,7 @@ class Quantization:
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
         """Yield the work of encoding chunks of rows; the first also has the tensors that are stored once per matrix."""
         values = matrix.of(load())
-        with naming(lambda error: _failure(matrix, error)):
+        with naming(lambda error: self._failure(matrix, error)):
             factor = self._factor(matrix)
         once = self._form(matrix).constants(factor)
         for start, stop in row_chunks(matrix.shape):
@@ -124,7 +128,7 @@ class Quantization:
             once = {}
 
     def _encoded(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
-        with naming(lambda error: _failure(matrix, error)):
+        with naming(lambda error: self._failure(matrix, error)):
             arrays, x, q = self._encode(matrix, rows, factor)
         stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
         return Piece(stored, rows.nbytes, errors_of(x, q))
@@ -153,6 +157,11 @@ class Quantization:
         values = self.source.load(tensor)
         return {matrix.module: largest_magnitude(matrix.of(values)) for matrix in self.plan.quantized[tensor]}
 
-
-def _failure(matrix: Matrix, error: Exception) -> str:
-    return f"{matrix.module} can't be quantized: {error}; --ignore {matrix.module} leaves it"
+    def _failure(self, matrix: Matrix, error: Exception) -> str:
+        """Return why a matrix can't be quantized, and how to leave it: with all that readers have in one matrix."""
+        group = read_as_one(matrix.module, matrix.shape[1])
+        matrices = list(self.plan.matrices)
+        modules = [each.module for each in matrices if read_as_one(each.module, each.shape[1]) == group]
+        patterns = [f"'re:{re.escape(group[0])}'"] if len(modules) > MOST_NAMED else modules
+        way = f"; {' '.join(f'--ignore {each}' for each in patterns)} leaves {'it' if len(modules) == 1 else 'them'}"
+        return f"{matrix.module} can't be quantized: {error}{way if len(modules) < len(matrices) else ''}"

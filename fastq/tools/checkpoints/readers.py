@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fastq.tools.checkpoints.config_json import HALVES, model_types
 from fastq.tools.checkpoints.copied_files import modules_of
 from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.own_code import has_own_code
 from fastq.tools.checkpoints.rules import Matrix
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING
 from fastq.tools.layouts.schemes import E4M3, E8M0, WORDS
@@ -36,12 +37,12 @@ INT8 = "int-quantized"
 FP8 = "float-quantized"
 
 
-def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
+def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix], assumed: Collection[str] = ()) -> list[str]:
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
     transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
     Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
-    numbers.
+    numbers; so may `assumed` modules, which code of the model's own could use as tables.
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
@@ -50,6 +51,7 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     if lines:
         return lines
     direct = all(scheme.format in (INT8, FP8) for scheme in schemes) and not _has_embeddings(matrices)
+    direct = direct and not (assumed and has_own_code(source.config))
     floats = len(schemes) == 1 and not direct and not model_types(source.config) & readers.NOT_AS_FLOATS
     sentences = bool(modules_of(out))
     if sentences and len(schemes) > 1:  # its models need floats, and floats need one scheme

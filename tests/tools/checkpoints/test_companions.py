@@ -254,7 +254,7 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    said = loading(Path("q"), source_of(config), [matrix_of(f"layer.{k}", name) for k, name in enumerate(names)])
+    said = loading(Path("q"), source_of(config), [matrix_of(f"layers.{k}.proj", name) for k, name in enumerate(names)])
     found = [line for line in said if not line.startswith("to import: ")]  # which the conformance tests run
     assert all(line in each for line, each in zip(lines, found, strict=True))
 

@@ -17,7 +17,7 @@ from fastq.tools.checkpoints.converting import convert
 from fastq.tools.checkpoints.dequantization import Dequantization
 from fastq.tools.checkpoints.folder import INDEX, ModelFolder
 from fastq.tools.checkpoints.journal import JOURNAL, UnfitOut
-from fastq.tools.checkpoints.plan_notes import code_of_its_own, left_as_floats
+from fastq.tools.checkpoints.plan_notes import assumptions, left_as_floats
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.readers import loading
 from fastq.tools.checkpoints.rules import Rules
@@ -170,8 +170,8 @@ def convert_command(
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
         lines = left_as_floats(conversion.plan, conversion.source, rules)
-        lines += code_of_its_own(conversion.plan, conversion.source)
-        for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
+        lines += assumptions(conversion.plan, conversion.source)
+        for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices, conversion.plan.assumed)]:
             note(line)
 
 

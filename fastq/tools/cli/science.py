@@ -9,14 +9,15 @@ import itertools
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastq.tools.cli import options
 from fastq.tools.cli.errors import failures, refused
+from fastq.tools.cli.exit_codes import IN_PART
 from fastq.tools.cli.input_paths import FOLDER, ZARR_STORE, Source
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import is_given
@@ -28,6 +29,7 @@ from fastq.tools.files.texts import count_text
 from fastq.tools.tensors.netcdf_zarr import (
     MARKS,
     NETCDF,
+    ROOT,
     ZARR,
     groups_of,
     library,
@@ -37,6 +39,9 @@ from fastq.tools.tensors.netcdf_zarr import (
     way_to,
 )
 from fastq.tools.tensors.netcdf_zarr_copies import Result, write
+
+if TYPE_CHECKING:
+    from xarray import Variable
 
 SRC = Source(*NETCDF, FOLDER, ZARR_STORE)
 # characters are read as strings, since writing them would add an axis
@@ -94,29 +99,65 @@ def convert_store(
     _check_out(source, out, force)
     if is_given("level") and out.suffix == ZARR:
         raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
-    with failures(source, out), _opened(source) as ds:
+    changed: list[tuple[str, Variable]] = []
+    with failures(source, out), _opened(source) as groups:
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
         with tasks_shown(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
-            excluded, dropped = _left(source, ds, exclude, drop)
-            made = _converted(source, ds, functools.partial(convert, exclude=excluded))
-            names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
-            new = [name for name in made.variables if name not in ds.variables]
-            result = Result(before=ds, after=made, changed=[*names, *new], dropped=dropped)
-            write(source, Path(folder) / out.name, result, level, note)
+            excluded, dropped = _left(source, groups, exclude, drop)
+            results = {}
+            for path, ds in groups.items():
+                prefix = _prefix_of(path)
+                of_group = functools.partial(convert, exclude=_own(excluded, path))
+                made = _converted(source, ds, _in_group(of_group, path, groups), prefix)
+                names = [name for name in ds.data_vars if _is_new(made[name].attrs, ds[name].attrs, told)]
+                new = [name for name in made.variables if name not in ds.variables]
+                results[path] = Result(before=ds, after=made, changed=[*names, *new], dropped=_own(dropped, path))
+                changed += [(f"{prefix}{name}", made.variables[name]) for name in names]
+            write(source, Path(folder) / out.name, results, level, note)
             _put(Path(folder) / out.name, out, Path(folder) / "replaced")
-    entries: list[Entry] = [{"variable": str(name), "dtype": str(made[name].dtype)} for name in names]
-    for name, entry in zip(names, entries, strict=True):
-        entry.update({column: shortest(made[name].attrs.get(attribute)) for column, attribute in told.items()})
+    entries: list[Entry] = [{"variable": name, "dtype": str(variable.dtype)} for name, variable in changed]
+    for (_, variable), entry in zip(changed, entries, strict=True):
+        entry.update({column: shortest(variable.attrs.get(attribute)) for column, attribute in told.items()})
     if entries:
         print_table(entries, ("variable", "dtype", *told))
     else:
-        click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
-    click.echo(f"{count_text(len(names), 'variable')}: {sizes_text(source, out)}")
+        note(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are", IN_PART)
+    click.echo(f"{count_text(len(changed), 'variable')}: {sizes_text(source, out)}")
 
 
-def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _prefix_of(group: str) -> str:
+    """Return what names of variables of a group begin with: nothing in the root."""
+    return f"{group}/".lstrip(ROOT)
+
+
+def _own(names: Iterable[str], group: str) -> list[str]:
+    """Return the names of those of some variables that are in a group, without it."""
+    return [name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == group.strip(ROOT)]
+
+
+def _in_group(convert: functools.partial[Any], group: str, groups: Iterable[str]) -> functools.partial[Any]:
+    """Return a function with the options for a group: of numbers by name those of its variables, without its path.
+
+    The root has those of groups that are not there, which are refused.
+    """
+    known = {path.strip(ROOT) for path in groups}
+
+    def is_for(name: str) -> bool:
+        of = name.rpartition("/")[0]
+        return of == group.strip(ROOT) or (group == ROOT and of not in known)
+
+    given = dict(convert.keywords)
+    for key, numbers in given.items():
+        if isinstance(numbers, dict):
+            given[key] = {name.removeprefix(_prefix_of(group)): each for name, each in numbers.items() if is_for(name)}
+    return functools.partial(convert.func, **given)
+
+
+def _left(
+    source: Path, groups: Mapping[str, Any], exclude: tuple[str, ...], drop: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
     """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
-    names = [str(name) for name in ds.variables]
+    names = [f"{_prefix_of(path)}{name}" for path, ds in groups.items() for name in ds.variables]
     lost = unreadable(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
         with refused(argument=option):
@@ -127,7 +168,7 @@ def _left(source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]
         raise ValueError(f"netCDF4 can't read {', '.join(others)}, which OUT would lack: {ways} allows it")
     stay = [name for name in names if any(fits(name, pattern) for pattern in exclude)]
     excluded = dict.fromkeys((*stay, *dropped, *special(source)))
-    return [name for name in excluded if name in ds.variables], [name for name in dropped if name in ds.variables]
+    return [name for name in excluded if name in names], [name for name in dict.fromkeys(dropped) if name in names]
 
 
 def _put(made: Path, out: Path, replaced: Path) -> None:
@@ -142,7 +183,7 @@ def _put(made: Path, out: Path, replaced: Path) -> None:
         raise
 
 
-def _converted(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
+def _converted(source: Path, ds: Any, convert: functools.partial[Any], prefix: str) -> Any:
     """Return what a function with the options of a command makes; name the option or the file that it refuses."""
     try:
         with warnings.catch_warnings(record=True) as seen:
@@ -153,14 +194,14 @@ def _converted(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
         blamed = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
         text = str(error).replace("fastq.xarray.", "fastq ")
         if blamed == "FILE":
-            text = _on_the_command_line(source, ds, text)
+            text = _on_the_command_line(source, ds, text, prefix)
         raise click.BadParameter(text, param_hint=f"'{blamed}'") from error
     for each in seen:
-        note(each.message)
+        note(f"in {prefix.rstrip('/')}: {each.message}" if prefix else each.message)
     return made
 
 
-def _on_the_command_line(source: Path, ds: Any, text: str) -> str:
+def _on_the_command_line(source: Path, ds: Any, text: str, prefix: str) -> str:
     """Return the text of an error of a function with advice for the command instead of that for Python."""
     about = next((name for name in ds.data_vars if f"{name!r}" in text), None)
     text, found, _ = text.partition(ADVICE_IN_PYTHON)
@@ -168,10 +209,13 @@ def _on_the_command_line(source: Path, ds: Any, text: str) -> str:
         text = f"{source.name!r}{text.removeprefix('ds')}"
     if about is None:
         return text
+    named = f"{prefix}{about}"
+    text = text.replace(f"{about!r}", f"{named!r}")
     if found and source.is_file():
         kind, number = ("f", "9.96921e+36") if ds[about].dtype == "float32" else ("d", "9.969209968386869e+36")
-        text += f": ncatted -a _FillValue,{about},c,{kind},{number} {source.name} of NCO names it"
-    return f"{text}; --exclude {about} leaves the variable as it is"
+        path = f"/{named}" if prefix else named
+        text += f": ncatted -a _FillValue,{path},c,{kind},{number} {source.name} of NCO names it"
+    return f"{text}; --exclude {named} leaves the variable as it is"
 
 
 def _is_new(attributes: dict[Any, Any], before: dict[Any, Any], told: dict[str, str]) -> bool:
@@ -199,13 +243,14 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def _opened(source: Path) -> Iterator[Any]:
-    """Open a file or a store without decoding, in chunks if dask is installed."""
+    """Open the groups of a file or a store without decoding, in chunks if dask is installed; return them by path."""
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
     groups = groups_of(source, **AS_STORED)
     for group in groups.values():
         group.close()
-    if len(groups) > 1:
-        names = ", ".join(sorted(name for name in groups if name != "/"))
-        raise ValueError(f"it has groups, and only the root group would be written: {names}")
-    with library().open_dataset(source, chunks=chunks, **AS_STORED, **way_to(source)) as ds:
-        yield ds
+    options = AS_STORED | way_to(source) | {"chunks": chunks}
+    with contextlib.ExitStack() as stack:
+        yield {
+            path: stack.enter_context(library().open_dataset(source, group=path.strip(ROOT) or None, **options))
+            for path in groups
+        }

@@ -25,6 +25,7 @@ Reader = Callable[[], contextlib.AbstractContextManager[Callable[[Any], Array]]]
 
 NETCDF = (".nc", ".nc4", ".cdf", ".h5")
 ZARR = ".zarr"
+ROOT = "/"  # path of the group that has all others
 V2 = ".zgroup"
 MARKS = "zarr.json", V2  # files of zarr groups
 # attributes of a packing and of a rounding
@@ -66,27 +67,68 @@ def netcdf_file(path: Path, mode: str = "r") -> Any:
 
 
 def unreadable(path: Path) -> list[str]:
-    """Return the variables of a netCDF file whose types netCDF4 does not read, and so leaves out."""
+    """Return the variables of a netCDF file whose types netCDF4 does not read, and so leaves out, with their groups."""
     if path.is_dir() or importlib.util.find_spec("netCDF4") is None:
         return []
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with importlib.import_module("netCDF4").Dataset(path) as file:
-            known = {*file.variables, *file.dimensions, *file.groups}
+            known = {*_names_in(file, "")}
     found = [match[1] for each in seen if (match := _SKIPPED.search(str(each.message)))]
-    return [*found, *(name for name in _names_in_hdf5(path) if name not in known and name not in found)]
+    not_read = [name for name, is_read in _in_hdf5(path) if not is_read or name not in known]
+    return list(dict.fromkeys((*found, *not_read)))
 
 
-def _names_in_hdf5(path: Path) -> list[str]:
-    """Return the names of arrays in the root of an HDF5 file, if h5py is installed: netCDF skips some in silence."""
-    if importlib.util.find_spec("h5py") is None:
+def _names_in(group: Any, parent: str) -> Iterator[str]:
+    """Yield the names of variables and dimensions of a group of netCDF4, with their groups."""
+    yield from (f"{parent}{name}" for name in (*group.variables, *group.dimensions))
+    for name, each in group.groups.items():
+        yield from _names_in(each, f"{parent}{name}/")
+
+
+def _in_hdf5(path: Path) -> list[tuple[str, bool]]:
+    """Return the names of arrays in an HDF5 file, and whether netCDF reads those of its kind; empty without h5py.
+
+    netCDF skips some in silence. Others it ends the process on: floats of other widths than 4 and 8 bytes.
+    """
+    if path.is_dir() or importlib.util.find_spec("h5py") is None:
         return []
     h5py = importlib.import_module("h5py")
     if not h5py.is_hdf5(path):
         return []
+    found: list[tuple[str, bool]] = []
+
+    def look(name: str, each: Any) -> None:
+        if isinstance(each, h5py.Dataset):
+            parent, _, own = name.rpartition("/")
+            is_read = each.compression != "lzf" and not (each.dtype.kind == "f" and each.dtype.itemsize not in (4, 8))
+            found.append((f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/"), is_read))
+
     with h5py.File(path) as file:
-        names = [name for name, each in file.items() if isinstance(each, h5py.Dataset)]
-    return [name.removeprefix(_NOT_OF_DIMENSION) for name in names]
+        file.visititems(look)
+    return found
+
+
+def _unopened(path: Path) -> list[str]:
+    """Return what netCDF fails to open an HDF5 file for, if h5py is installed: links to nothing, and empty arrays."""
+    if path.is_dir() or importlib.util.find_spec("h5py") is None:
+        return []
+    h5py = importlib.import_module("h5py")
+    if not h5py.is_hdf5(path):
+        return []
+    found: list[str] = []
+
+    def look(name: str, link: Any) -> None:
+        try:
+            each = file[name]
+        except (KeyError, OSError):
+            found.append(name)
+        else:
+            found.extend([name] * (isinstance(each, h5py.Dataset) and each.shape is None))
+
+    with h5py.File(path) as file:
+        file.visititems_links(look)
+    return found
 
 
 def special(path: Path) -> dict[str, str]:
@@ -115,7 +157,10 @@ def what_is_special(variable: Any) -> str:
 
 def way_to(path: Path) -> dict[str, Any]:
     """Return the options by which xarray opens a file or a store."""
-    return {"engine": "zarr", "consolidated": False} if path.is_dir() else {}
+    if path.is_dir():
+        return {"engine": "zarr", "consolidated": False}
+    beyond_netcdf = importlib.util.find_spec("h5netcdf") and not all(is_read for _, is_read in _in_hdf5(path))
+    return {"engine": "h5netcdf", "phony_dims": "sort"} if beyond_netcdf else {}
 
 
 def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
@@ -134,7 +179,15 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
         if type(error).__name__ == "ContainsArrayError":
             reason = "it is an array of zarr; name the store that it lies in"
         raise ValueError(f"xarray can't open it: {reason}") from error
-    return groups
+    except OSError as error:
+        if not (names := _unopened(path)):
+            raise
+        ways = "; ".join(f"del file[{name!r}]" for name in names)
+        raise ValueError(
+            f"netCDF can't open it, since it has no values or a link to nothing: {', '.join(names)}; with h5py "
+            f"{ways} removes that, where file = h5py.File({path.name!r}, 'a')"
+        ) from error
+    return dict(sorted(groups.items()))
 
 
 class StoredVariable(NamedTuple):

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -213,11 +213,12 @@ def variables_of(path: Path) -> Iterator[StoredVariable]:
             decoded = functools.partial(_opened, path, group, name)
             as_stored = functools.partial(_as_stored, path, full)
             labelled_dims = () if variable.dims == (name,) else variable.dims
+            beside = str((variable.encoding | variable.attrs).get("coordinates", "")).split()
             yield StoredVariable(
                 name=full,
                 variable=variable,
                 reader=as_stored if full in others else decoded,
-                labels=functools.partial(labels_of, path, group, labelled_dims),
+                labels=functools.partial(labels_of, path, group, labelled_dims, beside),
                 special=others.get(full, ""),
             )
         ds.close()
@@ -244,8 +245,11 @@ def _opened(path: Path, group: str, name: str) -> Iterator[Callable[[Any], Array
         yield lambda index: np.asarray(variable[index].values)
 
 
-def labels_of(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variable]:
-    """Return the coordinates of dimensions, those of times decoded: of the group, or of the nearest one around it."""
+def labels_of(path: Path, group: str, dims: tuple[str, ...], beside: Iterable[str] = ()) -> dict[str, Variable]:
+    """Return the coordinates of dimensions, those of times decoded: of the group, or of the nearest one around it.
+
+    `beside` has the names of other coordinates, such as those of places on a grid; scalars are left out.
+    """
     xarray = library()
     found: dict[str, Variable] = {}
     names = group.strip("/").split("/")
@@ -253,9 +257,12 @@ def labels_of(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variab
         with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
             opened = xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **way_to(path))
         with opened as ds:
-            for dim in dims:
-                if dim in ds.variables and ds.variables[dim].dims == (dim,) and dim not in found:
-                    found[dim] = _decoded_times(ds[[dim]]).variables[dim].load()
+            own = [dim for dim in dims if dim in ds.variables and ds.variables[dim].dims == (dim,)]
+            known = [name for name in beside if name in ds.variables]
+            others = [name for name in known if set() < set(ds.variables[name].dims) <= set(dims)]
+            for name in (*own, *others):
+                if name not in found:
+                    found[name] = _decoded_times(ds[[name]]).variables[name].load()
         if not names[0]:
             break
     return found

@@ -73,7 +73,7 @@ def _netcdf_to_netcdf(source: Path, out: Path, results: Results, level: int, say
         for path, result in results.items():
             ours = before if path == ROOT else before[path]
             theirs = after if path == ROOT else after.createGroup(path)
-            types[path] = types.get(_parent_of(path), {}) | _with_types(ours, theirs)
+            types[path] = types.get(_parent_of(path), {}) | _with_types(ours, theirs, say)
             for name, dimension in ours.dimensions.items():
                 theirs.createDimension(name, None if dimension.isunlimited() else len(dimension))
             owner = "the file" if path == ROOT else f"group {path}"
@@ -95,15 +95,18 @@ def _parent_of(group: str) -> str:
     return group.rpartition("/")[0] or ROOT
 
 
-def _with_types(before: Any, after: Any) -> dict[str, Any]:
-    """Define the types of a file in another one; return them by name."""
+def _with_types(before: Any, after: Any, say: Callable[[str], None]) -> dict[str, Any]:
+    """Define the types of a file in another one; return them by name. Report those that netCDF4 can't write."""
     types: dict[str, Any] = {}
     for name, each in before.enumtypes.items():
         types[name] = after.createEnumType(each.dtype, name, each.enum_dict)
     for name, each in before.vltypes.items():
         types[name] = after.createVLType(each.dtype, name)
     for name, each in before.cmptypes.items():  # a type comes after those of its fields
-        types[name] = after.createCompoundType(each.dtype, name)
+        try:
+            types[name] = after.createCompoundType(each.dtype, name)
+        except RuntimeError:  # of long complex numbers, which no variable that netCDF4 reads has
+            say(f"the type {name} is left out: netCDF4 can't write {each.dtype}")
     return types
 
 

@@ -150,9 +150,15 @@ def _agree(x: Tensor, y: Tensor, a: Path, b: Path, code: int) -> bool:
     """Return whether the labels of two variables agree; otherwise report it: their elements do not belong together."""
     theirs = y.labels()
     ours = x.labels() if theirs else {}
-    for dim in theirs:
-        if dim in ours and not labels.agree(theirs[dim], ours[dim]):
-            how = f"along {dim} {labels.disagreement(theirs[dim], ours[dim], called(b), called(a))}"
+    both = [name for name in theirs if name in ours and set(theirs[name].dims) == set(ours[name].dims)]
+    for name in both:
+        dims = ours[name].dims
+        if name not in dims and all(dim in both for dim in dims):
+            continue  # what these labels agree on is in one order
+        if not labels.agree(theirs[name].transpose(*dims), ours[name]):
+            how = f"{called(b)} has other values of the coordinate {name}"
+            if dims == (name,):
+                how = f"along {name} {labels.disagreement(theirs[name], ours[name], called(b), called(a))}"
             note(f"{x.name}: not measured: {how}; bring both to the same labels, as sel of xarray does", code)
             return False
     return True

@@ -107,7 +107,8 @@ def gguf(source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Pa
 
     Standard error lists the options without effect, the tensors left out and those of unknown kinds, which are copied.
     Exit codes: 0; 1 for a file that can't be read or converted, or for an importance matrix or --tensor-type that
-    matches no tensor; 2 for wrong arguments; 4 if a type of an option or --range mse was used for no tensor.
+    matches no tensor; 2 for wrong arguments; 4 if a type of an option or --range mse was used for no tensor, or if no
+    tensor changed.
     """  # fmt: skip
     shown = Shown.taken(given)
     force, dequantize, requantize = (given.pop(name) for name in ("force", "dequantize", "allow_requantize"))
@@ -137,6 +138,8 @@ def gguf(source: Path, out: Path, mix: str | None, kind: str | None, imatrix: Pa
         request = Request(found, overrides, weights, method, requantize, dequantize)
         with progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)
+    if all(row.source == row.target for row in rows):
+        note(f"nothing was converted: all tensors of {source.name} stay as they are", IN_PART)
     about: dict[str, Any] = {"fields": CONVERSION_FIELDS, "title": f"{source.name} converted", "done": "converted"}
     show(shown, rows, CONVERSION, **about, errors_of=operands(source, out))
 

@@ -178,9 +178,10 @@ def check_tables(other: Any, x: Any, name: str, of: str) -> None:
 def _labels_of_table(x: Any) -> dict[str, Any]:
     """Return the index and the columns of a table or of a column, by these words; empty for all other objects."""
     pandas = sys.modules.get("pandas")
-    if is_a(x, (getattr(pandas, "DataFrame", ()), getattr(pandas, "Series", ()))):
+    polars = sys.modules.get("polars")
+    if any(is_a(x, getattr(pandas, kind, ())) for kind in ("DataFrame", "Series")):
         return {"index": x.index} | ({"columns": x.columns} if hasattr(x, "columns") else {})
-    return {"columns": x.columns} if is_a(x, getattr(sys.modules.get("polars"), "DataFrame", ())) else {}
+    return {"columns": x.columns} if is_a(x, getattr(polars, "DataFrame", ())) else {}
 
 
 def _are_equal(theirs: Any, ours: Any) -> bool:

@@ -199,6 +199,25 @@ def test_codes_and_scales_stay_in_quantized_files(written, tmp_path):
     assert "h.0.layer.bias_scale" in out.tensors
 
 
+@pytest.mark.parametrize("index", [None, {}, {"weight_map": 3}, {"weight_map": {"b": "b.safetensors"}}, "whole"])
+def test_scales_of_codes_in_another_file_stay(tmp_path, index):
+    """Shards are cut by size, so that a scale may lie in another file than its codes."""
+    codes, *parameters = arrays_of(WRITERS["compressed-tensors, int8"], "h.0.layer").items()
+    write_file(tmp_path / "a.safetensors", dict([codes]))
+    write_file(tmp_path / "b.safetensors", dict(parameters) | {"wide.weight": np.eye(32, 64, dtype=np.float32)})
+    if index == "whole":
+        names = {"h.0.layer.weight": "a.safetensors", "h.0.layer.weight_scale": "b.safetensors"}
+        index = {"weight_map": names | {"wide.weight": "b.safetensors", "x": "../c.safetensors"}}
+    if index is not None:
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    is_known = index is not None and "h.0.layer.weight" in str(index)
+    said = told("quantize", tmp_path / "b.safetensors", tmp_path / "out.safetensors", exit_code=0)
+    assert (ELSEWHERE in said) == is_known
+    found = open_source(tmp_path / "out.safetensors").tensors
+    assert ("h.0.layer.weight_scale_scale" in found) == (not is_known)
+    assert "wide.weight_scale" in found
+
+
 def test_a_file_of_codes_only_is_refused(written, tmp_path):
     path, codes = written
     write_file(path, codes)

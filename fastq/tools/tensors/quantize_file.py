@@ -60,8 +60,8 @@ def quantize_file(
         raise ValueError(f"it is quantized already; {way}")
     selection.check_names(source.tensors)
     specs = source.tensors.values()
-    found = quantized_elsewhere((*specs, *_of_other_shards(source)))
-    elsewhere = [each for each in found if not source.tensors.keys().isdisjoint((each.codes.name, *each.parameters))]
+    in_model = quantized_elsewhere((*specs, *_of_other_shards(source)))
+    elsewhere = [each for each in in_model if not source.tensors.keys().isdisjoint((each.codes.name, *each.parameters))]
     selection = replace(selection, parts=parts_of_weights(elsewhere))
     reasons = {spec.name: selection.reason_against(spec, scheme) for spec in specs}
     schemes = {spec.name: selection.scheme_for(spec.name, scheme) for spec in specs if not reasons[spec.name]}

@@ -164,7 +164,7 @@ def check_tables(other: Any, x: Any, name: str, of: str) -> None:
     """Raise ValueError if two tables or columns, both of pandas or both of polars, have other labels."""
     ours = _labels_of_table(x)
     for key, theirs in _labels_of_table(other).items():
-        if key not in ours or _are_equal(theirs, ours[key]):
+        if key not in ours or (type(theirs) is list) != (type(ours[key]) is list) or _are_equal(theirs, ours[key]):
             continue
         a, b = list(theirs), list(ours[key])
         in_order = f"{name}.select({of}.columns)" if type(theirs) is list else f"{name}.reindex_like({of})"
@@ -185,4 +185,4 @@ def _labels_of_table(x: Any) -> dict[str, Any]:
 
 
 def _are_equal(theirs: Any, ours: Any) -> bool:
-    return theirs == ours if type(theirs) is list or type(ours) is list else bool(theirs.equals(ours))
+    return theirs == ours if type(theirs) is list else bool(theirs.equals(ours))

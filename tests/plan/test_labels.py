@@ -322,3 +322,6 @@ def test_tables_of_polars():
     with pytest.raises(ValueError, match=r"q has 'b', 'a' as columns where x has .*: pass q\.select\(x\.columns\), or"):
         fastq.compare(x, x.select("b", "a"))
     assert fastq.compare(x, x.select("b", "a").select(x.columns)).max_abs_error == 0
+    pandas = pytest.importorskip("pandas", reason="no pandas")
+    other = pandas.DataFrame({"c": [1.0, 2.0], "d": [3.0, 5.0]})
+    assert fastq.compare(x, other).max_abs_error == 0  # labels of two libraries are not compared

@@ -21,6 +21,7 @@ from fastq.tools.checkpoints.experts import Stack, to_metadata
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.fused_modules import fused_with, read_as_one
 from fastq.tools.checkpoints.own_code import classes_in_code
+from fastq.tools.checkpoints.plan_notes import MOST_NAMED
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization_config import quantized_config
 from fastq.tools.checkpoints.row_chunks import row_chunks
@@ -34,7 +35,6 @@ from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 
 SAMPLE = 256  # rows of a picture
-MOST_NAMED = 3  # modules that a message names one by one
 
 
 class Quantization:

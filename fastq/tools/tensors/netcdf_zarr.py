@@ -93,6 +93,12 @@ def _in_hdf5(path: Path) -> list[tuple[str, bool]]:
     """
     if path.is_dir() or importlib.util.find_spec("h5py") is None:
         return []
+    return _read_from_hdf5(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_from_hdf5(path: Path, changed: int) -> list[tuple[str, bool]]:
+    """Return what `_in_hdf5` returns, for a file that was last changed at some time."""
     h5py = importlib.import_module("h5py")
     if not h5py.is_hdf5(path):
         return []

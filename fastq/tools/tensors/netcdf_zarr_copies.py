@@ -68,12 +68,14 @@ def write(source: Path, out: Path, results: Results, level: int, say: Callable[[
 def _netcdf_to_netcdf(source: Path, out: Path, results: Results, level: int, say: Callable[[str], None]) -> None:
     """Copy a file, with changed variables in the places of those that they replace."""
     lazy: list[tuple[Any, Any]] = []
-    types: dict[str, dict[str, Any]] = {}  # by the groups that can use them
     with netcdf_file(source) as before, netcdf_file(out, "w") as after:
+        groups = {ROOT: (before, after)}
+        groups |= {path: (before[path], after.createGroup(path)) for path in results if path != ROOT}
+        types = {path: _with_types(ours, theirs, say) for path, (ours, theirs) in groups.items()}
+        of_all = {name: each for own in types.values() for name, each in own.items()}  # groups may use those of others
         for path, result in results.items():
-            ours = before if path == ROOT else before[path]
-            theirs = after if path == ROOT else after.createGroup(path)
-            types[path] = types.get(_parent_of(path), {}) | _with_types(ours, theirs, say)
+            ours, theirs = groups[path]
+            types[path] = (of_all if path == ROOT else types[_parent_of(path)]) | types[path]
             for name, dimension in ours.dimensions.items():
                 theirs.createDimension(name, None if dimension.isunlimited() else len(dimension))
             owner = "the file" if path == ROOT else f"group {path}"

@@ -248,6 +248,25 @@ def test_files_of_other_versions(tmp_path, version):
             np.testing.assert_array_equal(a[name][:], b[name][:])
 
 
+def test_groups_have_types_of_their_own_and_of_others(tmp_path):
+    source, out = tmp_path / "a.nc", tmp_path / "b.nc"
+    with netCDF4.Dataset(source, "w") as file:
+        file.createDimension("x", 2)
+        first, second = file.createGroup("a"), file.createGroup("b/deep")
+        own = first.createEnumType(np.uint8, "kind_t", {"low": 0, "high": 1})
+        other = second.createEnumType(np.uint8, "kind_t", {"no": 0, "yes": 1})
+        far = second.createEnumType(np.int16, "far_t", {"near": -1, "far": 1})
+        first.createVariable("own", own, ("x",))[:] = np.array([0, 1], np.uint8)
+        first.createVariable("far", far, ("x",))[:] = np.array([-1, 1], np.int16)
+        second.createVariable("other", other, ("x",))[:] = np.array([1, 1], np.uint8)
+        second.createVariable("t", "f4", ("x",))[:] = [1, 2]
+    run("pack", source, out)
+    with netCDF4.Dataset(source) as before, netCDF4.Dataset(out) as after:
+        for name in ("a/own", "a/far", "b/deep/other"):
+            assert after[name].datatype.enum_dict == before[name].datatype.enum_dict
+            np.testing.assert_array_equal(after[name][:], before[name][:])
+
+
 def write_hdf5(path, kind):
     """A file of HDF5 with an array that netCDF lacks, and one that it reads."""
     with h5py.File(path, "w") as file:

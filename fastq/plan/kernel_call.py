@@ -38,7 +38,7 @@ threadpool.when_changed(plans.clear)
 # These are functions of fastq/kernels/build.py. They are named, not imported: where machine code came with the package
 # or is on disk, nothing of Numba is imported.
 _kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
-cast_address = shipped_or_compiled("fastq.kernels.build", "cast_address")
+pack_address = shipped_or_compiled("fastq.kernels.build", "pack_address")
 unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")
 requantize_address = shipped_or_compiled("fastq.kernels.build", "requantize_address")
 block_address = shipped_or_compiled("fastq.kernels.build", "block_address")

@@ -1,4 +1,4 @@
-"""The codec bitround under both of its names, as classes of zarr."""
+"""The codec bitround under both of its names, as classes of zarr; others are left to zarr: decision D80."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
 from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types
 from fastq.kernels.pointers import HOMES, CopyOperands, NoisyOperands, WeightedOperands
-from fastq.kernels.rule import ONNX, Rule
+from fastq.kernels.rule import Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat, is_wide
 from fastq.kernels.traversal.at_random import in_pieces
@@ -103,8 +103,6 @@ def import_body(name: str) -> None:
                 import fastq.kernels.body.bit_pairs
             case "bitround":
                 import fastq.kernels.body.bitround
-            case "cast":
-                import fastq.kernels.body.cast
             case "convert":
                 import fastq.kernels.body.convert
             case "compare":
@@ -113,6 +111,8 @@ def import_body(name: str) -> None:
                 import fastq.kernels.body.histogram
             case "min_max":
                 import fastq.kernels.body.min_max
+            case "pack":
+                import fastq.kernels.body.pack
             case "range_search":
                 import fastq.kernels.body.range_search
             case "repack":
@@ -223,12 +223,11 @@ def kernel_address(
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 
-def cast_address(operands: Any, rounding: str, wraps: bool, nan: str, scaled: bool) -> int:
-    """Compile the cast of floats to integers for operands and what `CastSpec` says."""
+def pack_address(operands: Any) -> int:
+    """Compile the packing of floats by CF for operands."""
     with undisturbed():
-        from fastq.kernels.body.cast import CastSpec
-    spec = CastSpec(ONNX._replace(rounding=rounding), wraps, nan, scaled)
-    return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
+        from fastq.kernels.body.pack import PackSpec
+    return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), PackSpec())
 
 
 def unpack_address(operands: Any, gaps: bool) -> int:

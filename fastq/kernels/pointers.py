@@ -77,9 +77,9 @@ class CopyOperands(NamedTuple):
     dst: Any
 
 
-@with_body("cast")
-class CastOperands(NamedTuple):
-    """Pointers of a cast of floats to integers, in units of one scale from one zero point on."""
+@with_body("pack")
+class PackOperands(NamedTuple):
+    """Pointers of the packing of floats as integers, in units of one scale from one zero point on."""
 
     src: Any
     dst: Any

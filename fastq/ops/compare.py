@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.tiling import Demands
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.args import IN_SQUARES
 from fastq.kernels.pointers import ErrorOperands
 from fastq.kernels.sizes import SUM_LANES, TOTALS
 from fastq.plan import adapters, policy, slots
@@ -103,7 +103,7 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
     threads = policy.threads_for(size)
     plan = driver.plan_launch(kernel, slots.COMPARE, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
-    return tile(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
+    return tile(plan, view, kinds[:2], writes=False, demands=Demands(sum_bytes=sum_bytes))
 
 
 def _launcher_of_errors(

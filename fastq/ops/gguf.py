@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, plan_launch, run
-from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.engine.runtime.tiling import Demands, Elements, Operand
 from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
-from fastq.kernels.args import IN_TILE, KERNEL_ARGS
+from fastq.kernels.args import KERNEL_ARGS
 from fastq.kernels.sizes import GGUF_GROUP
 from fastq.plan import policy, slots
 from fastq.plan.cache import Call, call
 from fastq.plan.copies import copy_from, with_copy_to
-from fastq.plan.kernel_call import block_address
+from fastq.plan.kernel_call import block_address, plan_in_tiles
 from fastq.plan.launch import BoundLaunch
 from fastq.plan.memory import is_plain, is_plain_out, memory_of
 from fastq.plan.operation import BoundCall, Operation
@@ -314,7 +314,8 @@ def _plan_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | N
     shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
     whole = task.dependent(data) * unit
     unit_bits = bits * task.width, result_bits * task.result_width
-    return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits, args=IN_TILE)
+    demands = Demands(unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
+    return plan_in_tiles(plan, Elements(shape, x, y), demands)
 
 
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, LaunchPlan, bind, plan_launch
+from fastq.engine.runtime.tiling import Demands
 from fastq.formats.granularity import granularity
 from fastq.kernels.pointers import HistogramOperands
 from fastq.kernels.sizes import LEAST_EXPONENT, PARTIALS
@@ -122,7 +123,7 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     plan = plan_launch(
         kernel, slots.HISTOGRAM, args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )
-    plan = tile(plan, view, (dtype,), chunk_multiple=chunk_multiple)
+    plan = tile(plan, view, (dtype,), demands=Demands(chunk_multiple=chunk_multiple))
     return HistogramReduction(
         plan=plan, partials=partials, parts=parts, interleaved=interleaved, width=width, dtype=accumulator
     )

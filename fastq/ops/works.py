@@ -23,7 +23,7 @@ from fastq.formats.range_methods import MSERange
 from fastq.ops.bitround import BIT_INFORMATION, BITROUND, bit_information, bitround
 from fastq.ops.calibrate import Calibrator
 from fastq.ops.call_text import result_of
-from fastq.ops.cast import cast_floats, unpack_integers
+from fastq.ops.cf_packing import pack_floats, unpack_integers
 from fastq.ops.compare import compare
 from fastq.ops.dequantize import dequantize, dequantize_linear
 from fastq.ops.gguf import GGUF_DEQUANTIZE, GGUF_QUANTIZE
@@ -161,8 +161,8 @@ def _requantized(acc: Array, convention: str, **scheme: Any) -> list[Array]:
     ]
 
 
-def _cast_floats(x: Array, dtype: np.dtype[Any], **options: Any) -> object:
-    return cast_floats(x, dtype, **options)
+def _in_cf_codes(x: Array, name: str) -> object:
+    return pack_floats(x, np.dtype(name), code_range=(0, 100), scale=0.5, offset=0.0, fill=0)
 
 
 def _unpacked(x: Array, name: str) -> None:
@@ -203,7 +203,7 @@ _NAMES: dict[str, Any] = {
 }
 _NAMES |= {name: getattr(np, name) for name in ("zeros", "full", "dtype", "uint8", "int32", "float32")}
 _NAMES |= {"ones": _ones, "packed": _packed, "requantized": _requantized}
-_NAMES |= {"cast_floats": _cast_floats, "unpacked": _unpacked, "rounded": _rounded}
+_NAMES |= {"in_cf_codes": _in_cf_codes, "unpacked": _unpacked, "rounded": _rounded}
 _NAMES |= {"to_blocks": _to_blocks, "weighed": _weighed, "from_blocks": _from_blocks}
 # scales of half precision, as of x in files; the float zero point of the tutorial
 _NAMES |= {"in_files": replace(CONVENTIONS["onnx"], stored_type="input")}

@@ -17,6 +17,7 @@ import numpy as np
 
 from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.tiling import Demands
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.kernels.pointers import ElementOperands, NoisyOperands, RangeOperands
 from fastq.kernels.storage import bits_of, is_wide, register_elements
@@ -482,7 +483,7 @@ def _fused_loop(
 def _plan_fused(
     spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
 ) -> driver.LaunchPlan | None:
-    """Plan one pass, or return None; `refuse_rereads` as in `in_tiles`."""
+    """Plan one pass, or return None; `refuse_rereads` as in `Demands`."""
     scheme = spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     loop = _fused_loop(spec, view, src, kinds)
@@ -509,15 +510,8 @@ def _plan_fused(
         size=loop.unit_size,
         chunk_multiple=loop.chunk_multiple,
     )
-    return tile_if_fits(
-        plan,
-        view.shape,
-        view.memory,
-        kinds[:2],
-        refuse_rereads=refuse_rereads,
-        unit=loop.tile_unit,
-        whole=loop.tile_whole,
-    )
+    demands = Demands(unit=loop.tile_unit, whole=loop.tile_whole, refuse_rereads=refuse_rereads)
+    return tile_if_fits(plan, view.shape, view.memory, kinds[:2], demands=demands)
 
 
 def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands | NoisyOperands) -> int:

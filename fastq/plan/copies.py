@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
+from fastq.engine.runtime.tiling import Demands
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.pointers import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
@@ -108,7 +109,8 @@ def plan_repack(
     kernel = kernel_address("body.repack.repack", kinds, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
     bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
-    return tile_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
+    demands = Demands(unit=length, whole=length, unit_bits=(bits_x, bits_y))
+    return tile_if_fits(plan, shape, memory, kinds, demands=demands)
 
 
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fastq.engine.code import shipped_or_compiled
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import LaunchPlan
-from fastq.engine.runtime.tiling import Operand, in_tiles
-from fastq.kernels.args import ARG_NAMES, IN_TILE, KERNEL_ARGS
+from fastq.engine.runtime.tiling import NO_DEMANDS, Demands, Elements, Operand, in_tiles
+from fastq.kernels.args import ARG_NAMES, IN_SQUARES, IN_TILE, KERNEL_ARGS
 from fastq.kernels.pointers import ElementOperands, NoisyOperands
 from fastq.kernels.storage import ElementType, bits_of
 from fastq.plan.arrange import View
@@ -38,7 +38,7 @@ threadpool.when_changed(plans.clear)
 # These are functions of fastq/kernels/build.py. They are named, not imported: where machine code came with the package
 # or is on disk, nothing of Numba is imported.
 _kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
-cast_address = shipped_or_compiled("fastq.kernels.build", "cast_address")
+pack_address = shipped_or_compiled("fastq.kernels.build", "pack_address")
 unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")
 requantize_address = shipped_or_compiled("fastq.kernels.build", "requantize_address")
 block_address = shipped_or_compiled("fastq.kernels.build", "block_address")
@@ -97,18 +97,36 @@ def tile_if_fits(
     *,
     writes: bool = True,
     copies_isnan: bool = False,
-    **options: Any,
+    demands: Demands = NO_DEMANDS,
 ) -> LaunchPlan | None:
     """Return a plan of one launch on elements of these `kinds`; None where what has to be together is too large."""
     if not any(memory[: len(kinds)]):
         return plan
     x, *others = (Operand(bits_of(kind), *(where or ())) for kind, where in zip(kinds, memory, strict=False))
     other = others[0]._replace(is_result=writes) if others else Operand(0)
-    return in_tiles(plan, shape, x._replace(copies_isnan=copies_isnan), other, args=IN_TILE, **options)
+    return plan_in_tiles(plan, Elements(shape, x._replace(copies_isnan=copies_isnan), other), demands)
 
 
-def tile(plan: LaunchPlan, view: View, kinds: Sequence[ElementType], **options: Any) -> LaunchPlan:
+def plan_in_tiles(plan: LaunchPlan, elements: Elements, demands: Demands) -> LaunchPlan | None:
+    """Return a plan of one launch for strided elements; None where what has to be together is too large."""
+    cut = in_tiles(elements, demands)
+    if cut is None:
+        return None
+    return cut.plan(plan.with_args(**(IN_SQUARES if cut.sums_squares else IN_TILE)))
+
+
+def tile(
+    plan: LaunchPlan,
+    view: View,
+    kinds: Sequence[ElementType],
+    *,
+    writes: bool = True,
+    copies_isnan: bool = False,
+    demands: Demands = NO_DEMANDS,
+) -> LaunchPlan:
     """Return a plan of one launch for arrays in the memory of a view, where elements alone are together."""
-    plan_in_tiles = tile_if_fits(plan, view.shape, view.memory, kinds, **options)
-    assert plan_in_tiles is not None
-    return plan_in_tiles
+    cut_plan = tile_if_fits(
+        plan, view.shape, view.memory, kinds, writes=writes, copies_isnan=copies_isnan, demands=demands
+    )
+    assert cut_plan is not None
+    return cut_plan

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import LaunchPlan, plan_launch, run
+from fastq.engine.runtime.tiling import Demands
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.kernels.pointers import CandidateOperands, SearchOperands
@@ -103,7 +104,7 @@ class RangeSearch:
         )
         unit = layout.unit if whole else 1
         plan = plan_launch(kernel, RANGE_SEARCH, args, view.size, self.threads, size=candidates, chunk_multiple=unit)
-        return tile_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
+        return tile_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), demands=Demands(whole=unit))
 
     @in_standard_mode
     @np.errstate(over="ignore", under="ignore", invalid="ignore")

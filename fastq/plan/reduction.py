@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.engine.runtime.driver import ALL_STATUS, LaunchPlan, bind, plan_launch, run
+from fastq.engine.runtime.tiling import Demands
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
 from fastq.kernels.pointers import MinMaxOperands, PartialOperands
@@ -154,7 +155,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
         chunk=chunk,
         status_mask=ALL_STATUS if nan == "raise" else ~HAS_NAN,
     )
-    plan = tile(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
+    plan = tile(reduce, view, (dtype,), copies_isnan=copies_isnan, demands=Demands(chunk_multiple=together))
     count = partials * layout.parameters
     if partials > 1:
         plan = plan.then(_plan_merge(accumulator, partials, layout.parameters))

@@ -356,8 +356,6 @@ WHOLE = {
     "NestedScale": {"quantized": NESTED.quantized, "offset": 0.5, "shape": (4, 8)},
     "layouts.from_tensors": {"tensors": functools.partial(fastq.layouts.to_tensors, WEIGHT, "gptq"), "layout": "gptq"}
     | {"dtype": "uint4", "shape": (32, 64), "block_size": 32},
-    "zarr.cast_value": {"x": X, "dtype": "int8", "out_of_range": "clamp", "scalar_map": {1.0: 2.0}}
-    | {"rounding": "nearest-even"},
     "xarray.unpack": {"ds": PACKED, "dtype": "float32"},
     "xarray.unpack_array": {
         "codes": CODES,

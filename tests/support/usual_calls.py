@@ -15,8 +15,8 @@ import numpy as np
 from fastq.ops import works
 from fastq.ops.call_text import result_of
 
-CORNERS = "gguf", "layouts", "xarray", "zarr"
-OF_CORNERS = "gguf.quantize", "gguf.dequantize", "layouts.to_tensors", "xarray.unpack_array", "zarr.cast_value"
+CORNERS = "gguf", "layouts", "xarray"
+OF_CORNERS = "gguf.quantize", "gguf.dequantize", "layouts.to_tensors", "xarray.unpack_array"
 USUAL = [
     call for work in works.WORKS.values() for kind in ("usual", "corners") for call in works.calls(work.get(kind, ""))
 ]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.adapters.xarray import cf, datasets, packing
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.ops.cast import UNPACK_ARRAY
+from fastq.ops.cf_packing import UNPACK_ARRAY
 from fastq.plan.cache import call
 from fastq.plan.call_modes import in_standard_mode
 from fastq.requests.unpack_array import as_float_dtype, as_gaps

@@ -20,7 +20,7 @@ from fastq.adapters.xarray.cf import (
     numbers,
 )
 from fastq.formats.qtypes import QType
-from fastq.ops.cast import TARGETS, cast_floats
+from fastq.ops.cf_packing import INTEGERS, pack_floats
 from fastq.ops.quantize import choose_qparams
 from fastq.system.dtypes import Array
 
@@ -93,10 +93,9 @@ class Packing(NamedTuple):
         values = (x if missing is None else missing.with_nan(x)).astype(self.scale.dtype, copy=False)
         if self.fill is None and np.isnan(values).any():
             raise ValueError(f"ds has missing values in {self.name!r}, for which like has no _FillValue")
-        codes, _ = cast_floats(
+        codes = pack_floats(
             values,
             self.dtype,
-            "half_even",
             code_range=self.codes,
             scale=float(self.scale),
             offset=float(self.offset),
@@ -181,7 +180,7 @@ def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
     if stored is None or not any(numbers_by_key[key].size for key in OF_SCALE):
         return None
     dtype = dtype_by_unsigned(stored, noted.get("_Unsigned"))
-    if dtype not in TARGETS:
+    if dtype not in INTEGERS:
         raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
     single = stored.itemsize < 4 and all(
         numbers_by_key[key].dtype == np.float32 for key in OF_SCALE if numbers_by_key[key].size

@@ -14,7 +14,7 @@ from xarray.core import indexing
 
 from fastq.adapters.xarray.cf import OF_GAPS, OF_SCALE
 from fastq.adapters.xarray.datasets import by_chunks
-from fastq.ops.cast import TARGETS, unpack_integers
+from fastq.ops.cf_packing import INTEGERS, unpack_integers
 from fastq.system.arguments import as_array, is_a, native
 from fastq.system.dtypes import Array
 
@@ -24,7 +24,7 @@ _AS_THEY_ARE = {"decode_times": False, "decode_timedelta": False, "decode_coords
 
 
 class Unpacking(NamedTuple):
-    """The rule from codes to values: see `fastq.ops.cast.unpack_integers`."""
+    """The rule from codes to values: see `fastq.ops.cf_packing.unpack_integers`."""
 
     meant: np.dtype[Any]  # dtype of the codes
     dtype: np.dtype[Any]  # dtype of the values
@@ -101,7 +101,7 @@ def _unpacking(
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
     are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)
-    has_kernel = stored in TARGETS and decoded.dtype in (np.float32, np.float64)
+    has_kernel = stored in INTEGERS and decoded.dtype in (np.float32, np.float64)
     if not (are_numbers and np.isfinite(units).all() and has_kernel):
         return None
     kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))

@@ -1,4 +1,4 @@
-"""Codecs of zarr 3: cast_value, scale_offset and bitround of zarr-extensions, by kernels; the extra ``[zarr]``."""
+"""The codec bitround of zarr-extensions for zarr 3, by kernels; the extra ``[zarr]``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import contextlib
 
 
 def register() -> None:
-    """Register ``cast_value``, ``scale_offset`` and ``bitround``; zarr then uses them in this process.
+    """Register ``bitround``, also as ``numcodecs.bitround``; zarr then uses it in this process.
 
-    zarr finds the codecs that it lacks in any process where fastq is installed; this lets it use fastq's instead of its
-    own. ``bitround`` is registered as ``numcodecs.bitround``, too. Written arrays have the same metadata and chunks as
-    with any other implementation of these codecs. zarr itself has the first two from 3.2 on (cast_value through
-    cast-value-rs), and the last one through numcodecs. Its configuration then names fastq's codecs instead; zarr's own
-    are used for data types other than integers and floats of up to 64 bits.
+    zarr finds ``bitround`` in any process where fastq is installed; this lets it use fastq's codec for the name of
+    numcodecs, too. Written arrays have the same metadata and chunks as with any other implementation. zarr's
+    configuration then names fastq's codecs; one of zarr's own is used for data types other than floats of up to 64
+    bits.
 
     Raises
     ------

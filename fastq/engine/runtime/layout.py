@@ -65,7 +65,6 @@ TILE = record(
     *("pitch_x", "pitch_y"),  # bytes from row to row of a square in the buffers
     *("line_step_x", "line_step_y"),  # bytes from row to row of the operand with whose lines squares begin, 0: any row
     "sum_bytes",  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
-    *("period", "period_stride"),  # rows of the axis of rows before it goes on with another; elements to the next
     *("ndim", "axes"),  # how many axes there are, and the address of their records:
 )
 AXIS = record("length", "x", "y", "elements")  # strides of the operands in bytes, and of the kernel in elements

@@ -201,15 +201,9 @@ def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # t
     """Call the kernel on the rows of a square, at once where they follow each other."""
     (a, b), (x_buffer, y_buffer), (i, first), status = arrays, buffers, begin, 0
     down = _axis(tile, tile.across)
-    period = i // tile.period
-    r_in_period = i % tile.period
     calls, count = (1, rows * columns) if tile.following else (rows, columns)
     for r in range(calls):
-        k = first + r_in_period * down.elements + period * tile.period_stride
-        r_in_period += 1
-        if r_in_period == tile.period:
-            period = period + 1
-            r_in_period = 0
+        k = first + (i + r) * down.elements
         unit = k // tile.unit
         x = x_buffer + r * tile.pitch_x if tile.fill_x else a + (unit * tile.unit_bits_x >> 3)
         y = y_buffer + r * tile.pitch_y if tile.fill_y or tile.empty_y else b + (unit * tile.unit_bits_y >> 3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +19,6 @@ Array = NDArray[Any]
 WHOLE_BYTES = 64
 _address_of_tiler = shipped_or_compiled("fastq.engine.runtime.tiles", "address_of_tiler")
 _address_of_copy = shipped_or_compiled("fastq.engine.runtime.matrix_copies", "address_of_copy")
-_NO_FIELDS: Mapping[str, int] = MappingProxyType({})
-_ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
 _SIDE_BY_SIDE = (
@@ -44,6 +40,11 @@ class Operand(NamedTuple):
     copies_isnan: bool = False  # whether the kernel gets not its elements but 1 where they are NaN, else 0
 
     @property
+    def copied_bits(self) -> int:
+        """Bits of an element in a buffer; 0: the operand is not copied."""
+        return self.bits if self.dtype else 0
+
+    @property
     def copy(self) -> int:
         """Address of the function that copies it, 0 where it is not copied."""
         if self.dtype is None:
@@ -55,6 +56,95 @@ class Operand(NamedTuple):
         return _address_of_copy(size, not self.dtype.isnative, infinity)
 
 
+class Elements(NamedTuple):
+    """The elements of a launch, which kernels see in C order, in its first two operands."""
+
+    shape: tuple[int, ...]
+    x: Operand
+    y: Operand = Operand(0)
+
+    @property
+    def copied_bits(self) -> tuple[int, int]:
+        """Bits of an element of each operand in its buffer."""
+        return self.x.copied_bits, self.y.copied_bits
+
+
+class Demands(NamedTuple):
+    """The requirements of a kernel for its tiles."""
+
+    unit: int = 1  # elements of a unit of the kernel
+    whole: int = 1  # elements, which follow each other in C order, that the kernel has to get together
+    chunk_multiple: int = 1  # elements, likewise, that a thread has to get together
+    # bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
+    # origin in units; then only one of the operands is strided, whose elements all others are
+    unit_bits: tuple[int, int] | None = None
+    # bytes of the sums of float64 that the kernel adds the elements of a chunk to, whose order must not depend on where
+    # in memory an operand begins; 0: it adds none
+    sum_bytes: int = 0
+    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows:
+    # decision D53
+    refuse_rereads: bool = False
+
+    @property
+    def multiple(self) -> int:
+        """Elements of which the kernel, and a thread, has to get a multiple."""
+        return math.lcm(self.whole, self.chunk_multiple)
+
+    @property
+    def piece_multiple(self) -> int:
+        """Elements of which a piece has a multiple."""
+        return self.whole if self.unit_bits else math.lcm(WHOLE_BYTES, self.whole)
+
+
+NO_DEMANDS = Demands()
+
+
+class Cut(NamedTuple):
+    """The tiles of a launch: the tiler, its units, and its record without the kernel."""
+
+    tiler: str
+    units: int  # units of the tiler: elements, or squares
+    unit_size: int  # elements of such a unit
+    chunk_multiple: int  # units of which a thread gets a multiple
+    tiles: Tiles
+    sums_squares: bool  # whether the kernel adds the elements of squares to sums, some squares to the same ones
+
+    def plan(self, launch: LaunchPlan) -> LaunchPlan:
+        """Return the plan of a launch of contiguous memory for the tiler, which calls the kernel."""
+        (record,), (args,) = launch.launches, launch.args
+        tiles = self.tiles.around(args)
+        tiles.tile["kernel"] = record["kernel"]
+        chunk = int(record["chunk"]) if tiles.tile["sum_bytes"][0] else 0  # 0: as suits the number of threads
+        return plan_launch(
+            _address_of_tiler(self.tiler),
+            tuple(record["operands"].tolist()),
+            args,
+            self.units,
+            int(record["threads"]),
+            size=self.unit_size,
+            chunk_multiple=self.chunk_multiple,
+            chunk=TOGETHER if self.sums_squares else chunk,
+            backward=bool(record["backward"]),
+            wake_workers=bool(record["wake_workers"]),
+            status_mask=int(record["status_mask"]),
+            tiles=tiles,
+        )
+
+
+def in_tiles(elements: Elements, demands: Demands) -> Cut | None:
+    """Choose the tiles of strided arrays: squares where one is transposed, else pieces; None if those don't fit."""
+    axes = _joined(elements)
+    transposed = _transposed_axis(axes)
+    if transposed:
+        squares = _squares(axes, transposed, elements, demands)
+        if squares or demands.refuse_rereads:
+            return squares
+    return _pieces(axes, elements, demands)
+
+
+# --- axes -------------------------------------------------------------------------------------------------------------
+
+
 class Axes(NamedTuple):
     """The axes of a launch, whose elements kernels see in C order."""
 
@@ -62,72 +152,119 @@ class Axes(NamedTuple):
     x: list[int]  # strides of the first two operands in bytes, 0 of those that kernels can work on
     y: list[int]
     elements: list[int]  # strides of the kernel in elements
-    # after how many rows of a square one axis ends and another goes on, and the stride of that one in elements
-    period: tuple[int, int] = (_ALL, 0)
 
 
-class Cut(NamedTuple):
-    """The tiles of a launch: the tiler, its units, and the fields of its record."""
+class TransposedAxis(NamedTuple):
+    """An axis other than the last one along which an array is nearly contiguous."""
 
-    tiler: str
-    units: int  # units of the tiler: elements, or squares
-    unit_size: int  # elements of such a unit
-    multiple: int  # units of which a thread gets a multiple
-    fields: dict[str, int]  # fields of `TILE`
+    axis: int
+    step: int  # bytes from element to element
 
 
-class Demands(NamedTuple):
-    """The requirements of a kernel for its operands."""
+def _joined(elements: Elements) -> Axes:
+    """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
+    strides = elements.x.strides, elements.y.strides
+    sizes = [1]
+    steps = [[0, 0]]
+    for axis, size in enumerate(elements.shape):
+        step = [each[axis] if each else 0 for each in strides]
+        if size > 1:
+            if sizes[-1] > 1 and all(old == size * new for old, new in zip(steps[-1], step, strict=True)):
+                sizes[-1] = sizes[-1] * size
+                steps[-1] = step
+            else:
+                sizes.append(size)
+                steps.append(step)
+    if len(sizes) > 2:
+        sizes = sizes[1:]
+        steps = steps[1:]
+    if len(sizes) == 1:
+        sizes = [1, *sizes]
+        steps = [[0, 0], *steps]
+    x, y = zip(*steps, strict=True)
+    return Axes(sizes, list(x), list(y), [math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
 
-    unit: int  # elements of a unit of the kernel
-    multiple: int  # elements that follow each other in C order of which it, and a thread, has to get a multiple
-    packed: bool  # whether it has elements of an operand packed in bytes
-    refuse_rereads: bool  # whether lines of transposed memory must be read once
-    # whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins
-    adds: bool
+
+def _transposed_axis(axes: Axes) -> TransposedAxis | None:
+    """Find the axis of transposed memory; None where neither array has one, or what follows is too short for rows."""
+    sizes = axes.sizes
+    for each in (axes.x, axes.y):
+        steps = [abs(step) for step in each]
+        if any(steps):
+            axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
+            step = steps[axis]
+            last = sizes[-1]
+            alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
+            follow = last if alone else sizes[-2] * last
+            if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
+                return TransposedAxis(axis, step)
+    return None
 
 
-def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: int) -> Cut | None:
-    """Cut `size` elements into pieces that fit the buffers; None where not even `multiple` elements do."""
+# --- pieces and squares -----------------------------------------------------------------------------------------------
+
+
+def _pieces(axes: Axes, elements: Elements, demands: Demands) -> Cut | None:
+    """Cut into pieces that fit the buffers; None where not even the elements do that have to be together."""
+    bits_x, bits_y = elements.copied_bits
+    multiple = demands.piece_multiple
     piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
-    fields = {"y_buffer": piece * bits_x >> 3, "piece": piece}
-    return Cut("tile_runs", size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
+    if not piece:
+        return None
+    size = math.prod(elements.shape)
+    chunk_multiple = math.lcm(multiple, demands.chunk_multiple)
+    tiles = _tiles(axes, elements, demands, y_buffer=piece * bits_x >> 3, piece=piece)
+    return Cut("tile_runs", size, 1, chunk_multiple, tiles, sums_squares=False)
 
 
-def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
-    """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
+def _squares(axes: Axes, transposed: TransposedAxis, elements: Elements, demands: Demands) -> Cut | None:
+    """Cut into squares of as many rows along the transposed axis as a line has elements at most.
 
-    Squares have fewer rows where the buffers have no room for `multiple` elements of each line, and as many as several
-    lines have elements where rows follow each other and are short: decisions D48 and D49. None where `multiple`
-    elements, which follow each other in C order, would be in several squares, and where the kernel would be called for
-    too few.
+    Squares have fewer rows where the buffers have no room for the elements of each line that have to be together, and
+    as many as several lines have elements where rows follow each other and are short: decisions D48 and D49. None where
+    elements that have to be together would be in several squares, and where the kernel would be called for too few.
     """
     sizes = axes.sizes
+    across = transposed.axis
+    bits_x, bits_y = elements.copied_bits
     bits = bits_x + bits_y
     copied = sum(each > 0 for each in (bits_x, bits_y))
-    most = min(LINE // step, sizes[axis])
+    most = min(LINE // transposed.step, sizes[across])
     for rows in (most >> k for k in range(1 if demands.refuse_rereads else most.bit_length())):
         room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
-        span, width, columns = _columns(axes, axis, room, demands)
-        if columns:
+        columns = _columns(axes, across, room, elements, demands)
+        if columns.size:
             break
-    following = axes.elements[axis] == columns and axes.period[0] == _ALL
-    if not columns or width % demands.multiple or (columns < WHOLE_BYTES and not following):
+    following = axes.elements[across] == columns.size
+    if not columns.size or columns.row_size % demands.multiple or (columns.size < WHOLE_BYTES and not following):
         return None
     if following:
-        rows *= max(1, min(sizes[axis] // rows, 8 * _LINES_TOGETHER // (rows * columns * bits)))
-    pitches = [columns * bits >> 3 for bits in (bits_x, bits_y)]
+        rows *= max(1, min(sizes[across] // rows, 8 * _LINES_TOGETHER // (rows * columns.size * bits)))
+    pitch_x, pitch_y = (columns.size * each >> 3 for each in (bits_x, bits_y))
     if not following:
-        pitches = [_padded(pitch) for pitch in pitches]
-    down = -(-sizes[axis] // rows)
-    along = -(-width // columns)
-    lines = (0, 0) if demands.adds else _line_steps(axes, axis, rows)
-    down += any(lines)
-    units = math.prod(sizes) // sizes[axis] // width * down * along
-    fields = {"across": axis, "rows": rows, "columns": columns, "down": down, "along": along, "span": span}
-    fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // LINE) * LINE if bits_x else 0}
-    fields |= {"pitch_x": pitches[0], "pitch_y": pitches[1], "line_step_x": lines[0], "line_step_y": lines[1]}
-    return Cut("tile_squares", units, rows * columns, 1, fields)
+        pitch_x, pitch_y = _padded(pitch_x), _padded(pitch_y)
+    line_step_x, line_step_y = (0, 0) if demands.sum_bytes else _line_steps(axes, across, rows)
+    down = -(-sizes[across] // rows) + bool(line_step_x or line_step_y)
+    along = -(-columns.row_size // columns.size)
+    tiles = _tiles(
+        axes,
+        elements,
+        demands,
+        across=across,
+        rows=rows,
+        columns=columns.size,
+        down=down,
+        along=along,
+        span=columns.span,
+        following=following,
+        y_buffer=-(-rows * pitch_x // LINE) * LINE if bits_x else 0,
+        pitch_x=pitch_x,
+        pitch_y=pitch_y,
+        line_step_x=line_step_x,
+        line_step_y=line_step_y,
+    )
+    units = math.prod(sizes) // sizes[across] // columns.row_size * down * along
+    return Cut("tile_squares", units, rows * columns.size, 1, tiles, sums_squares=demands.sum_bytes > 0)
 
 
 def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
@@ -137,7 +274,7 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
     next ones; and where columns are a multiple of 4 KiB apart, as of (1024, 1024) float32, few of these stay in a cache
     until then: decision D50.
     """
-    if axes.sizes[axis] < _MANY_SQUARES * rows or axes.period[0] != _ALL:
+    if axes.sizes[axis] < _MANY_SQUARES * rows:
         return 0, 0
     step_x, step_y = (
         steps[axis] if steps[axis] > 0 and _fills_lines(steps, axis, rows) else 0 for steps in (axes.x, axes.y)
@@ -151,22 +288,27 @@ def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
     return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
 
 
-def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, int, int]:
-    """Choose the row of a square, which has room for `room` elements.
+class _Columns(NamedTuple):
+    """The columns of a square."""
 
-    Return the indices of the last axis but one that a row covers, 0 if it is part of the last axis; the elements that
-    rows are cut from; and those of a row, 0 where `demands.multiple` does not fit.
-    """
+    span: int  # indices of the last axis but one that they are of; 0: they are part of the last axis
+    row_size: int  # elements that they are cut from
+    size: int  # how many they are; 0: the elements that have to be together do not fit
+
+
+def _columns(axes: Axes, axis: int, room: int, elements: Elements, demands: Demands) -> _Columns:
+    """Choose the columns of a square with rows along an axis, which has room for `room` of them."""
     multiple = demands.multiple
+    packed = any(operand.bits % 8 for operand in (elements.x, elements.y))
     sizes = axes.sizes
     last = axes.sizes[-1]
     if last < _SHORT_ROW and axis < len(sizes) - 2 and axes.elements[-2] == last:
         span = _even_part(sizes[-2], room // last, math.lcm(multiple, last) // last)
         if span:
-            return span, sizes[-2] * last, span * last
+            return _Columns(span, sizes[-2] * last, span * last)
     lines = math.lcm(WHOLE_BYTES, multiple)
-    several = math.lcm(lines, _SIDE_BY_SIDE * demands.unit), lines, lines if demands.packed else multiple
-    return 0, last, next(filter(None, (_even_part(last, room, each) for each in several)), 0)
+    several = math.lcm(lines, _SIDE_BY_SIDE * demands.unit), lines, lines if packed else multiple
+    return _Columns(0, last, next(filter(None, (_even_part(last, room, each) for each in several)), 0))
 
 
 def _padded(nbytes: int) -> int:
@@ -186,149 +328,26 @@ def _even_part(size: int, most: int, multiple: int) -> int:
     return -(-size // (parts * multiple)) * multiple if most >= multiple else 0
 
 
-def in_tiles(
-    plan: LaunchPlan,  # for contiguous arrays
-    shape: tuple[int, ...],  # of the elements, which kernels see in C order
-    x: Operand,  # the first two operands
-    y: Operand,
-    *,
-    unit: int = 1,  # elements of a unit of the kernel
-    whole: int = 1,  # elements that the kernel has to get together
-    chunk_multiple: int = 1,  # elements that a thread has to get together
-    sum_bytes: int = 0,  # bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none
-    # bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
-    # origin in units; then only one of the operands is strided, whose elements all others are
-    unit_bits: tuple[int, int] | None = None,
-    # whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows:
-    # decision D53
-    refuse_rereads: bool = False,
-    # fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of one that adds
-    args: Mapping[str, int] = _NO_FIELDS,
-    args_in_squares: Mapping[str, int] = _NO_FIELDS,
-) -> LaunchPlan | None:
-    """Return a plan of one launch for strided arrays; None where a buffer is too small."""
-    axes = _joined(shape, x.strides, y.strides)
-    bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
-    packed = any(each.bits % 8 for each in (x, y))
-    multiple = math.lcm(whole, chunk_multiple)
-    demands = Demands(unit, multiple, packed, refuse_rereads, adds=sum_bytes > 0)
-    together = whole if unit_bits else math.lcm(WHOLE_BYTES, whole)
-    axes, cut = _cut(axes, math.prod(shape), bits_x, bits_y, demands, together, chunk_multiple)
-    if cut is None:
-        return None
-    units = {"unit": unit, "origin_unit": unit if unit_bits else 1, "sum_bytes": sum_bytes}
-    units["unit_bits_x"], units["unit_bits_y"] = unit_bits or (x.bits * unit, y.bits * unit)
-    in_squares = sum_bytes > 0 and cut.tiler == "tile_squares"
-    inner = plan.with_args(**(args_in_squares if in_squares else args))
-    return _replanned(inner, cut, _tiles(axes, cut, x, y, units), TOGETHER if in_squares else 0)
-
-
-def _cut(
-    axes: Axes, size: int, bits_x: int, bits_y: int, demands: Demands, together: int, chunk_multiple: int
-) -> tuple[Axes, Cut | None]:
-    """Choose between squares, where an array is transposed and they fit, and pieces of multiples of `together`.
-
-    Return the axes that the cut is of, too: squares may have two of them as one. None where buffers are too small for
-    either, or for squares alone if rereads are refused.
-    """
-    transposed = _transposed_axis(axes)
-    if transposed:
-        folded, axis = _folded(axes, *transposed)
-        squares = _squares(folded, axis, transposed[1], bits_x, bits_y, demands)
-        if squares or demands.refuse_rereads:
-            return folded, squares
-    return axes, _pieces(size, bits_x, bits_y, together, chunk_multiple)
-
-
-def _tiles(axes: Axes, cut: Cut, x: Operand, y: Operand, units: dict[str, int]) -> Tiles:
+def _tiles(axes: Axes, elements: Elements, demands: Demands, **fields: int) -> Tiles:
     """Return what a tiler gets, but the kernel and its arguments."""
-    tile = np.zeros(1, TILE)
+    x, y = elements.x, elements.y
+    unit_bits_x, unit_bits_y = demands.unit_bits or (x.bits * demands.unit, y.bits * demands.unit)
     records = np.array([*zip(axes.sizes, axes.x, axes.y, axes.elements, strict=True)], AXIS)
-    fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
-    operands = {"fill_x": x.copy, "fill_y": fill_y, "empty_y": empty_y, "bits_x": x.bits, "bits_y": y.bits}
-    periods = dict(zip(("period", "period_stride"), axes.period, strict=True))
-    fields = operands | units | cut.fields | periods | {"ndim": records.size, "axes": records.ctypes.data}
+    fields |= {
+        "fill_x": x.copy,
+        "fill_y": 0 if y.is_result else y.copy,
+        "empty_y": y.copy if y.is_result else 0,
+        "bits_x": x.bits,
+        "bits_y": y.bits,
+        "unit": demands.unit,
+        "origin_unit": demands.unit if demands.unit_bits else 1,
+        "unit_bits_x": unit_bits_x,
+        "unit_bits_y": unit_bits_y,
+        "sum_bytes": demands.sum_bytes,
+        "ndim": records.size,
+        "axes": records.ctypes.data,
+    }
+    tile = np.zeros(1, TILE)
     for name, number in fields.items():
         tile[name] = number
     return Tiles(tile, records)
-
-
-def _replanned(plan: LaunchPlan, cut: Cut, tiles: Tiles, chunk: int) -> LaunchPlan:
-    """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel.
-
-    A chunk has `chunk` units; 0: as suits the number of threads, or as in the plan where it adds to sums.
-    """
-    (launch,), (args,) = plan.launches, plan.args
-    tiles.tile["kernel"] = launch["kernel"]
-    return plan_launch(
-        _address_of_tiler(cut.tiler),
-        tuple(launch["operands"].tolist()),
-        args,
-        cut.units,
-        int(launch["threads"]),
-        size=cut.unit_size,
-        chunk_multiple=cut.multiple,
-        chunk=chunk or (int(launch["chunk"]) if tiles.tile["sum_bytes"][0] else 0),
-        backward=bool(launch["backward"]),
-        wake_workers=bool(launch["wake_workers"]),
-        status_mask=int(launch["status_mask"]),
-        tiles=tiles.around(args),
-    )
-
-
-def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> Axes:
-    """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
-    sizes = [1]
-    steps = [[0, 0]]
-    for axis, size in enumerate(shape):
-        step = [each[axis] if each else 0 for each in strides]
-        if size > 1:
-            if sizes[-1] > 1 and all(old == size * new for old, new in zip(steps[-1], step, strict=True)):
-                sizes[-1] = sizes[-1] * size
-                steps[-1] = step
-            else:
-                sizes.append(size)
-                steps.append(step)
-    if len(sizes) > 2:
-        sizes = sizes[1:]
-        steps = steps[1:]
-    if len(sizes) == 1:
-        sizes = [1, *sizes]
-        steps = [[0, 0], *steps]
-    x, y = zip(*steps, strict=True)
-    return Axes(sizes, list(x), list(y), [math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
-
-
-def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
-    """Find the axis other than the last along which an array is nearly contiguous; return it and its step in bytes.
-
-    None where neither array has one, or what follows that axis is too short for rows of their own.
-    """
-    sizes = axes.sizes
-    for each in (axes.x, axes.y):
-        steps = [abs(step) for step in each]
-        if any(steps):
-            axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
-            step = steps[axis]
-            last = sizes[-1]
-            alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
-            follow = last if alone else sizes[-2] * last
-            if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
-                return axis, step
-    return None
-
-
-def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
-    """Join an axis that fills no line with the one that goes on where it ends, in all arrays; return its index, too.
-
-    Squares then have rows of two axes: decision D51.
-    """
-    size = axes.sizes[axis]
-    go_on = range(len(axes.sizes) - 1)
-    other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)
-    if other is None or size * step >= LINE:
-        return axes, axis
-    sizes = [each * axes.sizes[other] if k == axis else each for k, each in enumerate(axes.sizes)]
-    kept = [k for k in range(len(sizes)) if k != other]
-    sizes, x, y, elements = ([each[k] for k in kept] for each in (sizes, axes.x, axes.y, axes.elements))
-    return Axes(sizes, x, y, elements, (size, axes.elements[other])), axis - (other < axis)

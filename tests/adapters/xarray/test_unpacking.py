@@ -14,7 +14,7 @@ from catalogue import same_bytes
 from unpacked import plainly
 
 import fastq
-from fastq.ops import cast as casting
+from fastq.ops import cf_packing
 from fastq.system import tuning
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
@@ -163,7 +163,7 @@ def test_values_of_another_dtype():
 
 
 @pytest.mark.slow("compiles kernels of all dtypes", quick=lambda dtype, stream_from: dtype == np.int16)
-@pytest.mark.parametrize("dtype", sorted(casting.TARGETS, key=str))
+@pytest.mark.parametrize("dtype", sorted(cf_packing.INTEGERS, key=str))
 @pytest.mark.parametrize("stream_from", [1, 1 << 40])
 def test_arrays(dtype, stream_from, monkeypatch):
     # contract 25.10
@@ -178,7 +178,7 @@ def test_arrays(dtype, stream_from, monkeypatch):
         for gaps in ((), (int(info.min),), (5, int(info.max)), (5, 6, 7)):
             for size in (0, 1, *range(15, 18), *range(60, 70), 5000):
                 x = some[:size]
-                found = casting.unpack_integers(x, np.dtype(values), *units, gaps)
+                found = cf_packing.unpack_integers(x, np.dtype(values), *units, gaps)
                 same_bytes(found, plainly(x, computed, values, units[0][0], units[1][0], gaps))
 
 

@@ -1,6 +1,7 @@
 """The codec bitround: the chunks that numcodecs writes, under both names, and what it refuses."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -78,6 +79,50 @@ def test_an_array_that_numcodecs_has_written_is_read_and_written_alike(monkeypat
         found = array[...]
     assert chunk(ours) == chunk(store)
     same_bytes(zarr.open_array(store)[...], found)
+
+
+@pytest.mark.parametrize("name", codecs.CODECS)
+def test_other_arrays_are_left_to_the_codec_of_zarr(monkeypatch, name):
+    class Own(zarr.abc.codec.ArrayArrayCodec):
+        is_fixed_size = True
+
+        @classmethod
+        def from_dict(cls, configuration):
+            assert configuration == {"name": name, "configuration": {"keepbits": 3}}
+            return cls()
+
+        def to_dict(self):
+            return {"name": name, "configuration": {"keepbits": 3}}
+
+        async def _encode_single(self, chunk_array, chunk_spec):
+            return chunk_array
+
+        _decode_single = _encode_single
+
+        def compute_encoded_size(self, input_byte_length, chunk_spec):
+            return input_byte_length
+
+    codec = codecs.CODECS[name]
+    monkeypatch.setattr(codec, "own", None)
+    known = zarr.config.get("codecs")
+    with zarr.config.set({"codecs": {**known, name: f"{Own.__module__}.{Own.__qualname__}"}}):
+        zarr.registry.register_codec(name, Own)
+        fastq.zarr.register()
+        fastq.zarr.register()
+        assert codec.own is Own
+        array = zarr.create_array(
+            {}, shape=3, dtype="complex64", filters=[{"name": name, "configuration": {"keepbits": 3}}]
+        )
+        array[...] = [1, 2j, 3]
+        assert array[...].tolist() == [1, 2j, 3]
+        assert isinstance(array.metadata.codecs[0], Own)
+
+
+def test_without_zarr(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    monkeypatch.setitem(sys.modules, "zarr.registry", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install zarr"):
+        fastq.zarr.register()
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ BINS = (16, 64, 256, 1024, 4096)
 PICKS = ("int", "int", "all", "slice", "slice", "steps", "list", "mask")
 MOST_CHANNELS, MOST_STEPS = 24, 40_000  # of calibrators, whose reference is slow
 METHODS = ("minmax", "percentile", "mse", "entropy")
-CASTS_OUT_OF_RANGE = (None, "clamp", "wrap")
 
 
 @dataclass
@@ -681,29 +680,6 @@ class _Drawing:
         if random.random() < 0.4:
             self.options["offset"] = random.choice([0.0, 0.1, 1e-40, -3.0, float(scale.flat[0]) if scale.size else 1.0])
         self.args = [self.placed(scale, lists=False)]
-
-    def _cast_value(self):
-        random, of, shape = self.random, self.of, self.shape()
-        target = np.dtype(of.format)
-        dtype = of.dtype if of.dtype != "bfloat16" else "float32"
-        wraps = target.kind in "iu" or self.spoils(1)
-        out_of_range = random.choice(CASTS_OUT_OF_RANGE if wraps else CASTS_OUT_OF_RANGE[:2])
-        x = self.values(shape, dtype, nans=0.05, infinities=0.05)
-        if target.kind in "iu" and out_of_range is None and random.random() < 0.9:
-            own, ends = np.finfo(dtype) if dtype in REALS else np.iinfo(dtype), np.iinfo(target)
-            low, high = max(ends.min, int(own.min)), min(ends.max, int(own.max))
-            inside = x.clip(*(x.dtype.type(end // 2 if dtype in REALS else end) for end in (low, high)))
-            x = np.where(np.isfinite(x), inside, x)
-        known = {}
-        if self.sizes.random() < 0.4:
-            some = x.reshape(-1)[:2].tolist()
-            keys = [*some, *map(float, some), math.nan, math.inf, -math.inf, 3, 2.0, 0.1, np.float64(0.1), 1e39]
-            numbers = [0, 1, 100] if target.kind in "iu" else [0.5, -1.0, math.inf]
-            known = {key: self.sizes.choice(numbers) for key in self.sizes.sample(keys, self.sizes.randint(1, 3))}
-        self.noted |= {"input dtype": dtype, "cast to": of.format, "cast rounding": of.cast_rounding}
-        self.noted |= {"out of range": out_of_range}
-        self.options = {"rounding": of.cast_rounding, "out_of_range": out_of_range, "scalar_map": known or None}
-        self.args = [self.placed(x), of.format]
 
     def _unpack_array(self):
         random, stored = self.random, np.iinfo(self.of.format)

@@ -5,7 +5,6 @@ import itertools
 from dataclasses import dataclass, fields, replace
 from random import Random
 
-from cast_values import ROUND
 from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
@@ -34,7 +33,6 @@ OPERATIONS = {
     "explain": 1,
     "calibrate": 2,
     "nest_scale": 1,
-    "cast_value": 1,
     "unpack_array": 1,
     "minmax": 2,
     "compare": 3,
@@ -54,8 +52,7 @@ FORMATS = {
 }
 ROWS = QTYPES | CAST_FORMATS
 SCALES = ("float32", "float32", "float64", "float16", "bfloat16")  # dtypes of raw scales, and of values asked for
-CASTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
-CAST_ROUNDINGS = tuple(ROUND)
+CF_CODES = ("int8", "uint8", "int16", "uint16", "int32", "uint32")  # dtypes of packed science data
 NANS = ("raise", "zero", "keep")
 BLOCKS = (16, 32, 64, 128)  # sizes of which many blocks are computed side by side, by kernels of their own
 
@@ -76,7 +73,6 @@ class Combination:
     values_dtype: str
     blocks: tuple
     range: object
-    cast_rounding: str
 
     @property
     def row(self):
@@ -152,8 +148,7 @@ _FORMATS_OF = {
     "gguf_dequantize": dict.fromkeys(BLOCK_FORMATS, 1),
     "nest_scale": {"dynamic8": 1},
     "requantize": {"int8": 2, "uint8": 2, "int16": 1},
-    "cast_value": dict.fromkeys(CASTS, 1),
-    "unpack_array": dict.fromkeys(CASTS[:6], 1),
+    "unpack_array": dict.fromkeys(CF_CODES, 1),
     "quantize_linear": _UNBLOCKED | dict.fromkeys(CAST_FORMATS, 1),
     "dequantize_linear": _UNBLOCKED,
     "calibrate": _UNBLOCKED,
@@ -207,7 +202,6 @@ def combination(number):
         random.choice(SCALES),
         tuple(random.sample(BLOCKS, 2)),
         _range(random, operation),
-        random.choice(CAST_ROUNDINGS),
     )
 
 

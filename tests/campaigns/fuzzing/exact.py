@@ -37,13 +37,13 @@ def exponent(value):
     return e - 1 if Fraction(2) ** e > value else e
 
 
-def rounded(value, name, rounding="half_even"):
+def rounded(value, name):
     """A number rounded to a float type as if exponents had no end, infinite beyond its largest number."""
     if value is None or value in (INF, -INF) or value == 0:
         return value
     bits, lowest = _TYPES[name]
     unit = Fraction(2) ** max(exponent(value) - bits + 1, lowest)
-    nearest = _ROUNDINGS[rounding](value / unit) * unit
+    nearest = round(value / unit) * unit
     return nearest if abs(nearest) <= _LARGEST[name] else INF if value > 0 else -INF
 
 

@@ -10,18 +10,14 @@ import math
 import pickle
 import tempfile
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
-import cast_values
 import numpy as np
 import unpacked
-from fuzzing import exact
 from fuzzing.arrays import Granularity
 
 import fastq
 from fastq import QuantizedArray, reference
-from fastq.adapters.zarr.casting import ROUNDINGS
 from fastq.reference.calibration import edges_of
 
 # --- calibrators ------------------------------------------------------------------------------------------------------
@@ -73,7 +69,7 @@ def _calibrate_plainly(pieces, dtype, *, parts, kept_as, method, **options):
     return state, calibrator.clipping_range(name, **how), calibrator.qparams(name, **how), calibrator.importance()
 
 
-# --- nested scales, casts ---------------------------------------------------------------------------------------------
+# --- nested scales ----------------------------------------------------------------------------------------------------
 
 
 def _nest_scale(scale, **options):
@@ -81,36 +77,9 @@ def _nest_scale(scale, **options):
     return nested.quantized, nested.offset, nested.dequantize()
 
 
-def _cast_value(x, dtype, **options):
-    result = fastq.zarr.cast_value(x, dtype, **options)
-    return result if result.dtype.kind in "iu" else _without_payload(result)
-
-
 def _without_payload(values):
     """Values with one NaN in place of all."""
     return np.where(np.isnan(values), values.dtype.type(np.nan), values)
-
-
-def _cast_value_plainly(x, dtype, *, rounding, out_of_range, scalar_map):
-    """Integers by the reference, floats by fractions."""
-    x = np.asarray(x)
-    if np.dtype(dtype).kind in "iu":
-        return cast_values.cast_value(x, dtype, rounding=rounding, out_of_range=out_of_range, scalar_map=scalar_map)
-    if out_of_range == "wrap":
-        raise ValueError("out_of_range must not be 'wrap' for floats")
-    known = cast_values.as_numbers_of(x.dtype, scalar_map or {})
-    elements = x.ravel().tolist()
-    mapped = [next((known[key] for key in known if key == v or (key != key and v != v)), None) for v in elements]
-    numbers = [Fraction(0) if to is not None else exact.number(v) for to, v in zip(mapped, elements, strict=True)]
-    results = [exact.rounded(each, dtype, ROUNDINGS[rounding]) for each in numbers]
-    moved = [result for result, each in zip(results, numbers, strict=True) if result != each]
-    if out_of_range is None and any(result in (exact.INF, -exact.INF) for result in moved):
-        raise ValueError("x is out of range")
-    values = [
-        to if to is not None else math.nan if result is None else math.copysign(float(result), v)
-        for to, result, v in zip(mapped, results, elements, strict=True)
-    ]
-    return _without_payload(np.array(values).astype(dtype).reshape(x.shape))
 
 
 # --- parts of arrays --------------------------------------------------------------------------------------------------
@@ -213,7 +182,6 @@ _PAIRS = {
     ],
     "calibrate": (_calibrate, _calibrate_plainly),
     "nest_scale": (_nest_scale, reference.nest_scale),
-    "cast_value": (_cast_value, _cast_value_plainly),
     "unpack_array": (lambda *args, **options: fastq.xarray.unpack_array(*args, **options), unpacked.unpack_array),
     "part": (lambda q, index: _of_array(q[index]), _part_plainly),
     "reshape": (lambda q, shape: _of_array(q.reshape(shape)), _reshape_plainly),

@@ -9,7 +9,7 @@ from catalogue import same_bytes, same_quantized, values
 
 import fastq
 from fastq import reference
-from fastq.engine.runtime import driver, tiling
+from fastq.engine.runtime import tiling
 from fastq.engine.simd import LINE
 from fastq.plan import cache
 from fastq.plan.memory import memory_of
@@ -109,11 +109,9 @@ def planned(shape, steps, which, sums=0):
     """What the tiler of squares of float32 gets."""
     memory = np.zeros(1 << 22, np.float32)
     x = np.lib.stride_tricks.as_strided(memory[1 << 10 :], shape, [4 * step for step in steps])
-    launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
     strided, plain = tiling.Operand(32, *memory_of(x)), tiling.Operand(8)
     operands = (strided, plain) if which == "x" else (plain, strided._replace(is_result=True))
-    (tiled,) = tiling.in_tiles(launch, shape, *operands, sum_bytes=sums).tiles
-    return tiled
+    return tiling.in_tiles(tiling.Elements(shape, *operands), tiling.Demands(sum_bytes=sums)).tiles
 
 
 @pytest.mark.parametrize(("shape", "steps", "which", "begins"), CASES)
@@ -155,7 +153,6 @@ def test_where_squares_begin(offset):
 def test_rows_that_are_to_be_read_once(refuse_rereads, rows):
     """Two rows of 4096 elements fit a buffer, which are an eighth of the lines that they lie in."""
     x = np.zeros((4096, 1024), np.float32).T
-    launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    operands = tiling.Operand(32, *memory_of(x)), tiling.Operand(8)
-    tiled = tiling.in_tiles(launch, x.shape, *operands, whole=4096, refuse_rereads=refuse_rereads)
-    assert (tiled and tiled.tiles[0].tile["rows"][0]) == rows
+    elements = tiling.Elements(x.shape, tiling.Operand(32, *memory_of(x)), tiling.Operand(8))
+    cut = tiling.in_tiles(elements, tiling.Demands(whole=4096, refuse_rereads=refuse_rereads))
+    assert (cut and cut.tiles.tile["rows"][0]) == rows

@@ -13,7 +13,7 @@ from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
-from fastq.engine.runtime import driver, layout, tiling
+from fastq.engine.runtime import layout, tiling
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.plan.cache import plans
@@ -242,29 +242,11 @@ def test_blocks_of_transposed_memory(threads, code, options, length, order):
             )
 
 
-@pytest.mark.parametrize(("order", "rows", "period"), [((2, 1, 0), 16, 4), ((2, 0, 1), 16, tiling._ALL)])
-def test_rows_of_two_axes(threads, order, rows, period):
-    """A line of memory has elements of two axes: the rows of a square are of both, so that it is read once."""
-    shape = (4, 36, 512)
-    x = in_order(np.random.default_rng(8).standard_normal(shape).astype(np.float32), order)
-    launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *memory_of(x)), tiling.Operand(8))
-    ((tile,),) = (each.tile for each in tiled.tiles)
-    assert tile["rows"] == rows
-    assert tile["period"] == period
-    for count in (1, 2):
-        threads(count)
-        for options in ({}, {"axis": (0, 1)}, {"axis": 2, "block_size": 32}):
-            expected = reference.quantize(x, "int8", **options)
-            found = fastq.quantize(x, qparams=expected.qparams, out=np.empty(shape, np.int8))
-            same_bytes(found.codes, expected.codes)
-
-
 @pytest.mark.parametrize("out", ["c", "like x", "reversed", "apart"])
 @pytest.mark.parametrize("x", ["whole", "reversed", "apart"])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_rows_of_two_axes_that_lie_backwards_or_apart(threads, dtype, x, out):
-    """Of one array or of both, whose axes are joined only where both go on."""
+def test_a_short_axis_that_is_the_fastest(threads, dtype, x, out):
+    """In memory that lies backwards or apart, too, of one array or of both."""
     shape, kinds = (
         (4, 36, 80),
         {
@@ -302,24 +284,24 @@ def test_rows_of_squares_that_are_short(name):
     """They are of two axes, and the kernel gets those that follow each other at once."""
     shape, expected = SQUARES[name]
     x = np.zeros(shape, np.float32, order="F")
-    launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *memory_of(x)), tiling.Operand(8))
-    ((tile,),) = (each.tile for each in tiled.tiles)
+    elements = tiling.Elements(shape, tiling.Operand(32, *memory_of(x)), tiling.Operand(8))
+    (tile,) = tiling.in_tiles(elements, tiling.NO_DEMANDS).tiles.tile
     assert (tile["span"] > 0, tile["following"] > 0) == expected
 
 
 def test_squares_fit_their_buffers():
     """Of one operand or both, each in an order of its own, of any width, in shapes of any remainder."""
     rng = np.random.default_rng(3)
-    launch, squares = driver.plan_launch(0, driver.VALUES, None, 1, 1), 0
+    squares = 0
     for _ in range(4000):
         shape = tuple(rng.integers(1, rng.choice([5, 70, 2000], rng.integers(2, 5))).tolist())
         both = [operand(shape, rng.permutation(len(shape)), rng.choice([1, 2, 4, 8])) for _ in range(2)]
         operands = [both, [both[0], tiling.Operand(8)], [tiling.Operand(8), both[1]]][rng.integers(3)]
-        tiled = tiling.in_tiles(launch, shape, *operands, whole=int(rng.choice([1, 32, shape[-1]])))
-        if tiled is None or not tiled.tiles[0].tile["rows"][0]:
+        demands = tiling.Demands(whole=int(rng.choice([1, 32, shape[-1]])))
+        cut = tiling.in_tiles(tiling.Elements(shape, *operands), demands)
+        if cut is None or cut.tiler != "tile_squares":
             continue
-        tile, squares = tiled.tiles[0].tile[0], squares + 1
+        (tile,), squares = cut.tiles.tile, squares + 1
         x_bytes, y_bytes = (int(tile["rows"] * tile[pitch]) for pitch in ("pitch_x", "pitch_y"))
         assert x_bytes <= tile["y_buffer"]
         assert tile["y_buffer"] + y_bytes <= layout.BUFFER
@@ -340,7 +322,7 @@ def operand(shape, order, itemsize):
 )
 @pytest.mark.parametrize("shape", [(4, 3, 5, 64), (3, 64, 5, 4), (20, 6, 7, 17), (40, 5, 3, 33), (2, 70, 9, 24)])
 def test_squares_of_four_axes(threads, shape, order):
-    """Where rows are of two axes, the last axis but one may be among them, and another one is in its place."""
+    """Whichever axis the rows of squares are of, and which one comes before the last."""
     x = in_order(np.random.default_rng(4).standard_normal(shape).astype(np.float32), order)
     for count, options in itertools.product((1, 2), ({}, {"axis": 3}, {"axis": -1, "block_size": 16})):
         threads(count)
@@ -494,8 +476,8 @@ def test_rows_whose_copy_fits_no_tile():
 def test_a_wrong_stride_is_found(monkeypatch, threads):
     right = tiling._joined
 
-    def wrong(shape, *strides):
-        axes = right(shape, *strides)
+    def wrong(elements):
+        axes = right(elements)
         return axes._replace(x=[step + 4 * (k == 0) for k, step in enumerate(axes.x)])
 
     monkeypatch.setattr(tiling, "_joined", wrong)
@@ -507,7 +489,7 @@ def test_a_wrong_stride_is_found(monkeypatch, threads):
 
 def test_squares_that_part_blocks_are_found(monkeypatch, threads):
     right = tiling._squares
-    monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-1], where[-1]._replace(multiple=1)))
+    monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-1], where[-1]._replace(whole=1)))
     plans.clear()
     with pytest.raises((AssertionError, ValueError)):
         test_blocks_of_transposed_memory(threads, "int8", {"axis": (0, 1)}, 2080, (0, 2, 1))

@@ -109,15 +109,14 @@ def test_packed_data():
     assert np.isnan(found[1, 1])
 
 
-@pytest.mark.parametrize(("name", "values"), [("bitround", [1, 1.25, -3.25, 96]), ("codecs", [10, 10, -54, 73.5])])
-def test_stores_of_zarr(name, values):
-    # contract 24.1, 24.5
+def test_a_store_of_zarr():
+    # contract 24.1
     zarr = pytest.importorskip("zarr", reason="no zarr")
     fastq.zarr.register()
-    assert zarr.open_array(STORED / f"{name}.zarr", mode="r")[:].tolist() == values
+    assert zarr.open_array(STORED / "bitround.zarr", mode="r")[:].tolist() == [1, 1.25, -3.25, 96]
 
 
 def test_every_file_is_read():
     read = {f"{name}.safetensors" for name in (*ARRAYS, "parameters", "tensors")}
-    read |= {"calibrator", "model", "model.gguf", "packed.nc", "bitround.zarr", "codecs.zarr"}
+    read |= {"calibrator", "model", "model.gguf", "packed.nc", "bitround.zarr"}
     assert {path.name for path in STORED.iterdir()} == read

@@ -1,4 +1,4 @@
-"""Cast floats to integers, and unpack integers to floats: the launches behind `fastq.zarr` and `fastq.xarray`."""
+"""Pack floats as integers, and unpack them, as the CF conventions have it: the launches behind `fastq.xarray`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import LaunchPlan, bind, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
-from fastq.kernels.pointers import CastOperands, UnpackOperands
+from fastq.kernels.pointers import PackOperands, UnpackOperands
 from fastq.plan import policy
 from fastq.plan.cache import Call
 from fastq.plan.copies import copy_from
-from fastq.plan.kernel_call import cast_address, kernel_args, unpack_address
+from fastq.plan.kernel_call import kernel_args, pack_address, unpack_address
 from fastq.plan.layout import NO_LAYOUT
 from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import store_mode
@@ -28,47 +28,34 @@ from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
-SOURCES = frozenset(map(np.dtype, ("float16", "float32", "float64")))
-TARGETS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
+INTEGERS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
 
 
 @in_standard_mode
-def cast_floats(
-    x: Array,
-    dtype: np.dtype[Any],
-    rounding: str = "half_even",
-    *,
-    wraps: bool = False,
-    code_range: tuple[int, int] | None = None,
-    scale: float = 1.0,
-    offset: float = 0.0,
-    fill: int | None = None,
-) -> tuple[Array, int]:
-    """Cast an array of `SOURCES` to one of `TARGETS`; return it and the status.
+def pack_floats(
+    x: Array, dtype: np.dtype[Any], *, code_range: tuple[int, int], scale: float, offset: float, fill: int
+) -> Array:
+    """Return ``rint((x - offset) / scale)``, clamped to a range of codes, as one of `INTEGERS`; NaN becomes `fill`.
 
-    ``(x - offset) / scale`` is cast, in the type to compute in, rounded by a key of
-    ``fastq.kernels.formulas.ROUNDING``. With `wraps` values out of range wrap around; else they are clamped to
-    `code_range`, by default all integers, and the status reports them. `fill` is the integer for NaN, and infinities
-    are then out of range; by default the status reports both.
+    x is float16, float32 or float64. All is computed in float32, or in float64 where x or codes of 32 bits need it.
     """
     src = native(x.dtype)
-    result = result_pool.empty(x.shape, dtype)
+    result: Array = result_pool.empty(x.shape, dtype)
     if not x.size:
-        return result, 0
+        return result
     # float32 can't represent all bounds of 32 bits
     compute = np.dtype(np.float64 if dtype.itemsize == 4 or src.itemsize == 8 else np.float32)
-    info = np.iinfo(dtype)
-    scaled = (scale, offset) != (1.0, 0.0)
-    least, most = code_range or (info.min, info.max)
-    nan = "raise" if fill is None else "keep"
-    kernel = cast_address(CastOperands(src, dtype, compute, compute), rounding, wraps, nan, scaled)
-    args = kernel_args(NO_LAYOUT, (least, most), nan_code=fill or 0)
-    return result, _launch(kernel, args, x, result, np.array([scale], compute), np.array([offset], compute))
+    kernel = pack_address(PackOperands(src, dtype, compute, compute))
+    args = kernel_args(NO_LAYOUT, code_range, nan_code=fill)
+    gather = copy_from(x)
+    source = x if gather is None else gather(x)
+    run(_plan(kernel, args, x.size), source, result, np.array([scale], compute), np.array([offset], compute))
+    return result
 
 
 def _resolve_unpack_array(arguments: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
     """Resolve `fastq.xarray.unpack_array`."""
-    if native(codes.dtype) not in TARGETS:
+    if native(codes.dtype) not in INTEGERS:
         raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
     request = unpack(codes.dtype, arguments.options, scale_factor, add_offset)
     unpacked = _bind_unpack(codes, *request)
@@ -87,7 +74,7 @@ UNPACK_ARRAY = Operation(
 
 @in_standard_mode
 def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array, gaps: tuple[int, ...] = ()) -> Array:
-    """Return ``x * scale + offset``, and NaN for gaps, of an array of `TARGETS` as float32 or float64.
+    """Return ``x * scale + offset``, and NaN for gaps, of an array of `INTEGERS` as float32 or float64.
 
     The product and the sum are each rounded to the dtype of scale and offset, arrays of one number, which is float32 or
     float64. `gaps` are numbers of the dtype of x.
@@ -118,12 +105,6 @@ def _bind_unpack(
         return result
 
     return values
-
-
-def _launch(kernel: int, args: Array, x: Array, result: Array, *units: Array) -> int:
-    """Launch a kernel on arrays of any memory; return the status."""
-    gather = copy_from(x)
-    return run(_plan(kernel, args, x.size), x if gather is None else gather(x), result, *units)
 
 
 def _plan(kernel: int, args: Array, size: int) -> LaunchPlan:

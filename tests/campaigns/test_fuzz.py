@@ -220,7 +220,7 @@ def test_which_messages_count_nothing(message, expected):
 @pytest.mark.parametrize(
     ("module", "name", "operation"),
     [
-        (reference.codes, "rounded", "quantize_linear"),
+        (reference.codes, "round_to_integers", "quantize_linear"),
         (reference.search, "from_range", "choose_qparams"),
         (reference.operations, "extremes", "minmax"),
     ],

@@ -518,7 +518,7 @@ def test_cached(tmp_path):
 
 
 @pytest.mark.slow("a process each")
-@pytest.mark.parametrize("lines", ["import numba", "import numba\nnumba.njit(abs)(1)"])
+@pytest.mark.parametrize("lines", ["import numba", "import numba\nnumba.njit(lambda x: abs(x))(1)"])
 def test_from_sources_alone(lines):
     code = f"{lines}\n{REGISTERED}f = numba.njit(lambda x: fastq.quantize_linear(x, 0.5, 1, 'int8'))\nprint(f(3.25))"
     assert run(code, setup="") == "7\n"

@@ -35,6 +35,7 @@ from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
 from fastq.system.arguments import as_array, has_named_dimensions, is_a, is_lazy
 from fastq.system.dtypes import Array
+from fastq.system.labels import check_tables
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
@@ -47,6 +48,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     q : QuantizedArray or array_like
         The approximation: codes of x, or an array of floats of x's shape. If both have labels, as DataArrays of
         xarray, these decide which elements belong together: dimensions may be in another order, coordinates must agree.
+        So must indexes and columns, if both are of pandas or of polars.
 
     Returns
     -------
@@ -67,6 +69,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     """
     if type(x) is not np.ndarray and has_named_dimensions(x):
         x, q = adapters.match_labels(x, q)
+    elif type(x) is not np.ndarray:
+        check_tables(q, x, "q", "x")
     if not is_a(q, QuantizedArray):
         result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result

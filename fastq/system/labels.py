@@ -1,13 +1,17 @@
-"""Labels of arrays of xarray: names of dimensions and coordinates, by which elements of two arrays belong together."""
+"""Labels of arrays, by which elements of two arrays belong together.
+
+They are the names of dimensions and the coordinates of xarray, and indexes and columns of pandas and polars.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from fastq.system.arguments import is_lazy, shown
+from fastq.system.arguments import is_a, is_lazy, shown
 
 
 def align(other: Any, x: Any, name: str, of: str) -> Any:
@@ -151,3 +155,34 @@ def _text(label: Any) -> str:
 
 def _list_of_names(dims: Any) -> str:
     return f"({', '.join(map(str, dims))})"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def check_tables(other: Any, x: Any, name: str, of: str) -> None:
+    """Raise ValueError if two tables or columns, both of pandas or both of polars, have other labels."""
+    ours = _labels_of_table(x)
+    for key, theirs in _labels_of_table(other).items():
+        if key not in ours or (type(theirs) is list) != (type(ours[key]) is list) or _are_equal(theirs, ours[key]):
+            continue
+        a, b = list(theirs), list(ours[key])
+        in_order = f"{name}.select({of}.columns)" if type(theirs) is list else f"{name}.reindex_like({of})"
+        has_all = len(a) == len(b) == len(set(a)) and set(a) == set(b)
+        raise ValueError(
+            f"{name} has {_first(a)} as {key} where {of} has {_first(b)}: pass "
+            f"{f'{in_order}, or by position ' if has_all else 'the same labels, or by position '}{name}.to_numpy()"
+        )
+
+
+def _labels_of_table(x: Any) -> dict[str, Any]:
+    """Return the index and the columns of a table or of a column, by these words; empty for all other objects."""
+    pandas = sys.modules.get("pandas")
+    polars = sys.modules.get("polars")
+    if any(is_a(x, getattr(pandas, kind, ())) for kind in ("DataFrame", "Series")):
+        return {"index": x.index} | ({"columns": x.columns} if hasattr(x, "columns") else {})
+    return {"columns": x.columns} if is_a(x, getattr(polars, "DataFrame", ())) else {}
+
+
+def _are_equal(theirs: Any, ours: Any) -> bool:
+    return theirs == ours if type(theirs) is list else bool(theirs.equals(ours))

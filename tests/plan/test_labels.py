@@ -273,3 +273,55 @@ def test_labels_that_are_not_numbers_of_blocks():
     labels.check_coordinates(scale, x, "scale", "x", {"level": 2})
     with pytest.raises(ValueError, match="scale has z, y, x where x has a, b, c"):
         labels.check_coordinates(scale, x, "scale", "x")
+
+
+NUMBERS = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+TABLES = [  # what is done to a table, and whether its elements are in another place then
+    (lambda table: table.copy(), False),
+    (lambda table: table[::-1], True),
+    (lambda table: table[["q", "p", "r", "s"]], True),
+    (lambda table: table.rename(columns={"p": "z"}), True),
+    (lambda table: table.set_axis([7, 7, 8]), True),
+    (lambda table: table.to_numpy(), False),
+]
+
+
+@pytest.mark.parametrize(("change", "moves"), TABLES)
+def test_tables_of_pandas(change, moves):
+    # contract 3.5
+    pandas = pytest.importorskip("pandas", reason="no pandas")
+    x = pandas.DataFrame(NUMBERS, index=list("abc"), columns=list("pqrs"))
+    q = change(x)
+    if not moves:
+        assert fastq.compare(x, q).max_abs_error == 0
+        return
+    with pytest.raises(ValueError, match=r"^q has .* as (index|columns) where x has .*: pass ") as raised:
+        fastq.compare(x, q)
+    advised = re.search(r"pass (.*), or by position (.*)$", str(raised.value))
+    assert fastq.compare(x, eval(advised[2], {"q": q})).mse == fastq.compare(NUMBERS, q.to_numpy()).mse
+    if advised[1] != "the same labels":
+        assert fastq.compare(x, eval(advised[1], {"q": q, "x": x})).max_abs_error == 0
+    assert (advised[1] == "the same labels") == (set(q.index) != set(x.index) or set(q.columns) != set(x.columns))
+
+
+def test_columns_of_pandas():
+    pandas = pytest.importorskip("pandas", reason="no pandas")
+    for index in (None, pandas.date_range("2000", periods=12), [*"abcdefghijkl"]):
+        x = pandas.Series(NUMBERS.ravel(), index=index)
+        assert fastq.compare(x, x.copy()).max_abs_error == 0
+        assert fastq.compare(x, fastq.quantize(x, "int8")).max_abs_error < 0.05
+        with pytest.raises(ValueError, match=r"pass q\.reindex_like\(x\), or by position q\.to_numpy\(\)$"):
+            fastq.compare(x, x[::-1])
+        assert fastq.compare(x, x[::-1].reindex_like(x)).max_abs_error == 0
+
+
+def test_tables_of_polars():
+    polars = pytest.importorskip("polars", reason="no polars")
+    x = polars.DataFrame({"a": [1.0, 2.0], "b": [3.0, 5.0]})
+    assert fastq.compare(x, x.clone()).max_abs_error == 0
+    with pytest.raises(ValueError, match=r"q has 'b', 'a' as columns where x has .*: pass q\.select\(x\.columns\), or"):
+        fastq.compare(x, x.select("b", "a"))
+    assert fastq.compare(x, x.select("b", "a").select(x.columns)).max_abs_error == 0
+    pandas = pytest.importorskip("pandas", reason="no pandas")
+    other = pandas.DataFrame({"c": [1.0, 2.0], "d": [3.0, 5.0]})
+    assert fastq.compare(x, other).max_abs_error == 0  # labels of two libraries are not compared

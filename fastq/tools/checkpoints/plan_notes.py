@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from fastq.tools.checkpoints.config_json import HALVES
+from fastq.tools.checkpoints.config_json import CONFIG, HALVES
 from fastq.tools.checkpoints.experts import is_stack
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.module_names import tail_of
+from fastq.tools.checkpoints.own_code import has_own_code
 from fastq.tools.checkpoints.rules import IGNORED, Plan, Rules, is_matrix
-from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD, NORM, NUMBERED, ROUTER
+from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD, NORM, ROUTER
 from fastq.tools.checkpoints.tied_embeddings import is_tied
 from fastq.tools.files.texts import some_of
 
@@ -77,8 +78,8 @@ def _reason_text(reason: str) -> str:
     return reason if " " in reason else f"named {reason}"
 
 
-def lines_on_own_code(plan: Plan, source: ModelFolder) -> Iterator[str]:
-    """Yield a line on matrices outside the layers, if the model has its own code, which may not use them as Linear."""
-    names = [matrix.module for matrix in plan.matrices if not (matrix.kind or NUMBERED.search(matrix.module))]
-    if names and isinstance(source.config.get("auto_map"), dict):
-        yield f"the model has code of its own: {some_of(names)} are taken for Linear layers; --ignore leaves others"
+def lines_on_assumptions(plan: Plan, source: ModelFolder) -> Iterator[str]:
+    """Yield a line on matrices outside the layers of which no name and no code tells that they are Linear."""
+    if plan.assumed:
+        why = "the model has code of its own" if has_own_code(source.config) else f"{CONFIG} has no model_type"
+        yield f"{why}: {some_of(plan.assumed)} are taken for Linear layers; --ignore leaves others"

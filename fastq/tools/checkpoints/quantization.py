@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +19,9 @@ from fastq.tools.checkpoints.dequantization import as_floats
 from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
 from fastq.tools.checkpoints.experts import Stack, metadata_of_stacks
 from fastq.tools.checkpoints.folder import ModelFolder
-from fastq.tools.checkpoints.fused_modules import fused_with
+from fastq.tools.checkpoints.fused_modules import fused_with, read_as_one
+from fastq.tools.checkpoints.own_code import classes_in_code
+from fastq.tools.checkpoints.plan_notes import MOST_OPTIONS
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization_config import quantized_config
 from fastq.tools.checkpoints.row_chunks import row_chunks
@@ -54,7 +57,8 @@ class Quantization:
         self.rules = rules
         self.tensors = source.tensors
         self.arithmetic = ScaleArithmetic(dtype=source.dtype, bit_exact=bit_exact, method=method)
-        self.plan: Plan = make_plan(self.tensors, source.config, rules)
+        classes = classes_in_code(source.path, source.config)
+        self.plan: Plan = make_plan(self.tensors, source.config, rules, classes)
         schemes = [rules.scheme, *(scheme for _, scheme in rules.schemes)]
         self.notes: list[str] = []
         self.importance = self._importance_in(imatrix) if imatrix else {}
@@ -129,7 +133,7 @@ class Quantization:
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
         """Yield a function for each chunk of rows that encodes it; the first also stores what a matrix has once."""
         values = matrix.of(load())
-        with naming(lambda error: _failure(matrix, error)):
+        with naming(lambda error: self._failure(matrix, error)):
             factor = self._factor(matrix)
         once = self._form(matrix).constants(factor)
         for start, stop in row_chunks(matrix.shape):
@@ -138,7 +142,7 @@ class Quantization:
 
     def _encoded_piece(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
         """Return the data to store for some rows, and for the whole matrix: `once`."""
-        with naming(lambda error: _failure(matrix, error)):
+        with naming(lambda error: self._failure(matrix, error)):
             arrays, x, q = self._encode(matrix, rows, factor)
         stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
         return Piece(stored, rows.nbytes, errors_of(x, q))
@@ -170,7 +174,11 @@ class Quantization:
         values = self.source.load(tensor)
         return {matrix.module: largest_magnitude(matrix.of(values)) for matrix in self.plan.quantized[tensor]}
 
-
-def _failure(matrix: Matrix, error: Exception) -> str:
-    """Return the text of an error about a matrix."""
-    return f"{matrix.module} can't be quantized: {error}; --ignore {matrix.module} leaves it"
+    def _failure(self, matrix: Matrix, error: Exception) -> str:
+        """Return why a matrix can't be quantized, and how to leave it: with all that readers have in one matrix."""
+        group = read_as_one(matrix.module, matrix.shape[1])
+        matrices = list(self.plan.matrices)
+        modules = [each.module for each in matrices if read_as_one(each.module, each.shape[1]) == group]
+        patterns = [f"'re:{re.escape(group[0])}'"] if len(modules) > MOST_OPTIONS else modules
+        way = f"; {' '.join(f'--ignore {each}' for each in patterns)} leaves {'it' if len(modules) == 1 else 'them'}"
+        return f"{matrix.module} can't be quantized: {error}{way if len(modules) < len(matrices) else ''}"

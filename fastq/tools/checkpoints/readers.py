@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from fastq.tools.checkpoints.config_json import HALVES, model_types
 from fastq.tools.checkpoints.copied_files import modules_of
 from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.folder import ModelFolder
+from fastq.tools.checkpoints.own_code import has_own_code
 from fastq.tools.checkpoints.rules import Matrix
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING
 from fastq.tools.layouts.schemes import E4M3, E8M0, FLOATS, INTEGERS, MXFP4, WORDS, LayerScheme
@@ -35,12 +36,14 @@ EXPERT_FORMATS = (WORDS, FLOATS, MXFP4)
 EXPERT_STRATEGIES = ("group", "channel")
 
 
-def loading_lines(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list[str]:
+def loading_lines(
+    out: Path, source: ModelFolder, quantized: Iterable[Matrix], assumed: Collection[str] = ()
+) -> list[str]:
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
     transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
     Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
-    numbers.
+    numbers; so may `assumed` modules, which code of the model's own could use as tables.
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
@@ -50,6 +53,7 @@ def loading_lines(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -
         return lines
     # all models load codes that replace the weight
     replaces_weights = all(scheme.format in (INTEGERS, FLOATS) for scheme in schemes) and not _has_embeddings(matrices)
+    replaces_weights = replaces_weights and not (assumed and has_own_code(source.config))
     can_be_floats = len(schemes) == 1 and not model_types(source.config) & NOT_AS_FLOATS
     as_floats = can_be_floats and not replaces_weights
     is_sentence_model = bool(modules_of(out))

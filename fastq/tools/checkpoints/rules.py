@@ -8,13 +8,15 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from fastq.tools.checkpoints.config_json import HALVES, LANGUAGE, model_types, parts_of
 from fastq.tools.checkpoints.experts import EXPERT, EXPERTS, ONE_TENSOR, STACKED, TRANSPOSED, Stack, is_stack
 from fastq.tools.checkpoints.fused_modules import read_as_one
 from fastq.tools.checkpoints.module_names import tail_of
-from fastq.tools.checkpoints.skipped_modules import ignore_list, kind_by_shape, kind_of
+from fastq.tools.checkpoints.own_code import Classes, is_embedding, taken_for_linear
+from fastq.tools.checkpoints.skipped_modules import EMBEDDING, ignore_list, kind_by_shape, kind_of
 from fastq.tools.checkpoints.tied_embeddings import is_tied
 from fastq.tools.files.patterns import check_patterns, fits, is_for
 from fastq.tools.files.tensor_specs import TensorSpec
@@ -28,6 +30,7 @@ OTHER_LAYERS = {
     ),
     "ibert": "layers with their own integer arithmetic",
 }
+NO_CLASSES: Classes = MappingProxyType({})
 IGNORED = "ignored"  # the reason for a matrix that an option leaves alone
 MOST_OF_GROUP = 6  # modules of a group of fused ones that a line names
 
@@ -87,6 +90,7 @@ class Plan:
     quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # matrices by tensor
     copied: dict[str, str] = field(default_factory=dict)  # for each other tensor the reason why it is copied
     notes: list[str] = field(default_factory=list)  # warnings about readers
+    assumed: list[str] = field(default_factory=list)  # modules that nothing but their shape tells to be Linear
 
     @property
     def matrices(self) -> Iterator[Matrix]:
@@ -105,13 +109,18 @@ class Plan:
         return ignore_list(modules, [matrix.module for matrix in self.matrices])
 
 
-def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
-    """Decide what becomes of each tensor. Raise ValueError if a scheme can't be used, or a rule matches nothing."""
+def make_plan(
+    tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules, classes: Classes = NO_CLASSES
+) -> Plan:
+    """Decide what becomes of each tensor. Raise ValueError if a scheme can't be used, or a rule matches nothing.
+
+    `classes` has the classes of modules by their own names, as the code of the model says: see `classes_in_code`.
+    """
     _check_model(config)
     _check_patterns(tensors, config, rules)
     plan = Plan()
     for spec in tensors.values():
-        matrices, reason = _matrices_to_quantize(spec, config, rules)
+        matrices, reason = _matrices_to_quantize(spec, config, rules, classes)
         if matrices:
             plan.quantized[spec.name] = matrices
         else:
@@ -126,6 +135,7 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     _check_tied(plan.matrices, config)
     _check_groups(list(plan.matrices))
     _check_fused(plan, tensors, rules)
+    plan.assumed += taken_for_linear([each.module for each in plan.matrices if not each.kind], config, classes)
     return plan
 
 
@@ -152,7 +162,9 @@ def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any]
     check_patterns("--include", rules.include, matrices, "matrix", is_for)
 
 
-def _matrices_to_quantize(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
+def _matrices_to_quantize(
+    spec: TensorSpec, config: Mapping[str, Any], rules: Rules, classes: Classes
+) -> tuple[list[Matrix], str]:
     """Return the matrices of a tensor to quantize, or an empty list and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
@@ -168,7 +180,8 @@ def _matrices_to_quantize(spec: TensorSpec, config: Mapping[str, Any], rules: Ru
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
     if rules.ignores(module):
         return [], IGNORED
-    kind = kind_of(module) or kind_by_shape(module, spec.shape, config)
+    table = EMBEDDING if is_embedding(module, classes) else None
+    kind = table or kind_of(module) or kind_by_shape(module, spec.shape, config)
     if kind and not rules.includes(module):
         return [], kind
     rows, columns = spec.shape
@@ -268,11 +281,13 @@ def _check_groups(matrices: list[Matrix]) -> None:
     # the option is for all integers in groups, so it must suit those that are right as they are, too
     divisor = math.gcd(*(matrix.shape[1] for matrix in matrices if matrix.scheme.in_groups))
     is_option_enough = divisor > 1 and all(matrix.scheme.in_groups for matrix in unfit)
+    ways = [f"a --group-size that divides {divisor}"] * is_option_enough
+    if len(unfit) < len(matrices):  # else nothing would be quantized
+        ways.append(f"--ignore {shlex.quote(pattern)}")
+    ways.append(f"--scheme-for {shlex.quote(pattern + '=W8A8')}")
     raise ValueError(
         f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
-        f"{f', and so have {len(more)} others' if more else ''}: "
-        f"{f'a --group-size that divides {divisor}, ' if is_option_enough else ''}--ignore {shlex.quote(pattern)}, "
-        f"or --scheme-for {shlex.quote(pattern + '=W8A8')}"
+        f"{f', and so have {len(more)} others' if more else ''}: {', or '.join(ways)}"
     )
 
 
@@ -295,8 +310,12 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
     if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
         tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))
+        pattern = r"re:(.*\.)?experts\." if any(map(EXPERT.fullmatch, unequal[0])) else f"re:.*({tails})$"
+        asked = next((names[each] for each in unequal[0].values() if each not in ("", repr(rules.scheme))), "")
+        is_left = "" in unequal[0].values() or not asked
+        way = f"--ignore '{pattern}'" if is_left else f"--scheme-for '{pattern}={asked}' as the first"
         raise ValueError(
-            f"{note}. Give all of them one scheme, as with --ignore 're:.*({tails})$', or pass --allow-unequal for "
-            "transformers, which loads them except experts"
+            f"{note}. Give all of them one scheme, as with {way}, or pass --allow-unequal for transformers, which "
+            "loads them except experts"
         )
     plan.notes.append(note)

@@ -56,7 +56,9 @@ def ignore_list(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
 
 EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json with the number of experts
 OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # keys with lengths of axes, but of words
-GATE = re.compile(r"gate(?!_proj)|router|switch|^wg$", re.IGNORECASE)  # parts of the names of routers
+GATE = re.compile(r"gat(e(?!_proj)|ing)|rout(e|ing)|switch|select|^wg$", re.IGNORECASE)  # in the names of routers
+# modules next to experts, other than the matrices of a feed-forward network of their own
+OF_EXPERTS = re.compile(r"(.*\.)?([^.]*moe[^.]*|mlp|ffn|feed_forward)\.(?!(.*_proj|w\d|fc\d*|linear\d*)$)[^.]*")
 NUMBERED = re.compile(r"(^|\.)\d+\.")  # names of modules within layers
 
 
@@ -64,7 +66,8 @@ def kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]
     """Return the kind of a matrix whose name is not known, by the sizes in config.json: embedding, router or None.
 
     A matrix outside the layers with a row for each word, of which there are more than columns, is an embedding, or a
-    head, which stays as well. A module of a gate or of a router with a row for each expert is a router.
+    head, which stays as well. A module of a gate or of a router with a row for each expert is a router; so is any other
+    one next to the experts if no other size in config.json is their number.
     """
     words: set[int] = set()
     experts: set[int] = set()
@@ -82,4 +85,5 @@ def kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]
     if shape[0] in words - other_sizes and shape[0] > shape[1] and not NUMBERED.search(module):
         return EMBEDDING
     is_gate = any(GATE.search(name) for name in module.split(".")[-2:])
-    return ROUTER if is_gate and shape[0] in experts else None
+    is_beside_experts = OF_EXPERTS.fullmatch(module) is not None and shape[0] not in other_sizes
+    return ROUTER if (is_gate or is_beside_experts) and shape[0] in experts else None

@@ -12,7 +12,7 @@ EXIT_CODES = {
     2: "wrong arguments, or options that cannot be combined",
     TOO_FAR: "a tensor does not reach the SQNR of `compare --at-least` or `suggest`; standard error names the worst",
     IN_PART: "done in part; standard error names the parts that were not found, read or compared, such as variables "
-    "whose coordinates disagree",
+    "whose coordinates disagree, or that there was nothing to change",
     interrupts.EXIT_CODE: "ended by Ctrl-C; no half-written file stays, and `convert` continues when it is started"
     " again",
 }

@@ -21,9 +21,10 @@ from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.fused_modules import read_as_one
+from fastq.tools.checkpoints.own_code import classes_in_code
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization import Quantization
-from fastq.tools.checkpoints.rules import Matrix, Rules, make_plan
+from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.tools.files.measured_errors import NO_ERRORS, signal_of
 from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs
@@ -89,7 +90,7 @@ def trials_for(source: Path) -> Trials:
         rules = Rules(PRESETS["W8A8"])
         if not model.quantization:
             check_floats(model)
-        plan = None if model.quantization else make_plan(model.tensors, model.config, rules)
+        plan = None if model.quantization else _plan_of(model, rules)
     except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
         return Trials(candidates=_file_candidates)
 
@@ -106,6 +107,11 @@ def trials_for(source: Path) -> Trials:
         reason_against=reason_against,
         group_of=lambda tensor: read_as_one(tensor.name.removesuffix(".weight"), tensor.shape[-1]),
     )
+
+
+def _plan_of(model: ModelFolder, rules: Rules) -> Plan:
+    """Return what `fastq convert` would do with a model."""
+    return make_plan(model.tensors, model.config, rules, classes_in_code(model.path, model.config))
 
 
 def command_line(source: Path, schemes: Counter[str]) -> str:

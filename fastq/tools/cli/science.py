@@ -9,14 +9,15 @@ import itertools
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastq.tools.cli import options
 from fastq.tools.cli.errors import one_line_errors, usage_errors
+from fastq.tools.cli.exit_codes import IN_PART
 from fastq.tools.cli.input_paths import FOLDER, ZARR_STORE, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import is_given
@@ -28,6 +29,7 @@ from fastq.tools.files.texts import count_text
 from fastq.tools.tensors.netcdf_zarr import (
     MARKS,
     NETCDF,
+    ROOT,
     ZARR,
     groups_of,
     import_xarray,
@@ -37,6 +39,9 @@ from fastq.tools.tensors.netcdf_zarr import (
     unreadable_variables,
 )
 from fastq.tools.tensors.netcdf_zarr_copies import Result, write
+
+if TYPE_CHECKING:
+    from xarray import Variable
 
 SRC = InputPath(*NETCDF, FOLDER, ZARR_STORE)
 # characters are read as strings, since writing them would add an axis
@@ -97,34 +102,69 @@ def convert_store(
     _check_out(source, out, force)
     if is_given("level") and out.suffix == ZARR:
         raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
-    with one_line_errors(source, out), _open_store(source) as ds:
+    changed: list[tuple[str, Variable]] = []
+    with one_line_errors(source, out), _open_store(source) as groups:
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
         with dask_progress(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
-            excluded, dropped = _excluded_and_dropped(source, ds, exclude, drop)
-            converted = _call_converter(source, ds, functools.partial(convert, exclude=excluded))
-            keys = attributes.values()
-            names = [name for name in ds.data_vars if _has_new(converted[name].attrs, ds[name].attrs, keys)]
-            new = [name for name in converted.variables if name not in ds.variables]
-            result = Result(before=ds, after=converted, changed=[*names, *new], dropped=dropped)
-            write(source, Path(folder) / out.name, result, level, note)
+            excluded, dropped = _excluded_and_dropped(source, groups, exclude, drop)
+            results = {}
+            for path, ds in groups.items():
+                prefix = _prefix_of(path)
+                of_group = functools.partial(convert, exclude=_in_this_group(excluded, path))
+                converted = _call_converter(source, ds, _with_options_of(of_group, path, groups), prefix)
+                keys = attributes.values()
+                names = [name for name in ds.data_vars if _has_new(converted[name].attrs, ds[name].attrs, keys)]
+                new = [name for name in converted.variables if name not in ds.variables]
+                results[path] = Result(
+                    before=ds, after=converted, changed=[*names, *new], dropped=_in_this_group(dropped, path)
+                )
+                changed += [(f"{prefix}{name}", converted.variables[name]) for name in names]
+            write(source, Path(folder) / out.name, results, level, note)
             _move_into_place(Path(folder) / out.name, out, Path(folder) / "replaced")
     entries: list[Entry] = []
-    for name in names:
-        variable = converted[name]
+    for name, variable in changed:
         values = {column: shortest_number(variable.attrs.get(key)) for column, key in attributes.items()}
-        entries.append({"variable": str(name), "dtype": str(variable.dtype), **values})
+        entries.append({"variable": name, "dtype": str(variable.dtype), **values})
     if entries:
         print_table(entries, ("variable", "dtype", *attributes))
     else:
-        click.echo(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are")
-    click.echo(f"{count_text(len(names), 'variable')}: {sizes_text(source, out)}")
+        note(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are", IN_PART)
+    click.echo(f"{count_text(len(changed), 'variable')}: {sizes_text(source, out)}")
+
+
+def _prefix_of(group: str) -> str:
+    """Return what names of variables of a group begin with: nothing in the root."""
+    return f"{group}/".lstrip(ROOT)
+
+
+def _in_this_group(names: Iterable[str], group: str) -> list[str]:
+    """Return the names of those of some variables that are in a group, without it."""
+    return [name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == group.strip(ROOT)]
+
+
+def _with_options_of(convert: functools.partial[Any], group: str, groups: Iterable[str]) -> functools.partial[Any]:
+    """Return a function with the options for a group: of numbers by name those of its variables, without its path.
+
+    The root has those of groups that are not there, which are refused.
+    """
+    known = {path.strip(ROOT) for path in groups}
+
+    def is_for(name: str) -> bool:
+        of = name.rpartition("/")[0]
+        return of == group.strip(ROOT) or (group == ROOT and of not in known)
+
+    given = dict(convert.keywords)
+    for key, numbers in given.items():
+        if isinstance(numbers, dict):
+            given[key] = {name.removeprefix(_prefix_of(group)): each for name, each in numbers.items() if is_for(name)}
+    return functools.partial(convert.func, **given)
 
 
 def _excluded_and_dropped(
-    source: Path, ds: Any, exclude: tuple[str, ...], drop: tuple[str, ...]
+    source: Path, groups: Mapping[str, Any], exclude: tuple[str, ...], drop: tuple[str, ...]
 ) -> tuple[list[str], list[str]]:
-    """Return the variables that stay as they are and those that are left out; refuse to lose any other variable."""
-    names = [str(name) for name in ds.variables]
+    """Return the variables that stay as they are, and those that are not written; refuse to lose others."""
+    names = [f"{_prefix_of(path)}{name}" for path, ds in groups.items() for name in ds.variables]
     lost = unreadable_variables(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
         with usage_errors(argument=option):
@@ -136,7 +176,7 @@ def _excluded_and_dropped(
         raise ValueError(f"netCDF4 can't read {', '.join(still_lost)}, which OUT would lack: {drops} allows it")
     excluded_by_name = [name for name in names if any(fits(name, pattern) for pattern in exclude)]
     excluded = dict.fromkeys((*excluded_by_name, *dropped, *special_variables(source)))
-    return [name for name in excluded if name in ds.variables], [name for name in dropped if name in ds.variables]
+    return [name for name in excluded if name in names], [name for name in dict.fromkeys(dropped) if name in names]
 
 
 def _move_into_place(made: Path, out: Path, replaced: Path) -> None:
@@ -151,8 +191,11 @@ def _move_into_place(made: Path, out: Path, replaced: Path) -> None:
         raise
 
 
-def _call_converter(source: Path, ds: Any, convert: functools.partial[Any]) -> Any:
-    """Call a function with the options of a command; an error names the option or the file that it is about."""
+def _call_converter(source: Path, ds: Any, convert: functools.partial[Any], prefix: str) -> Any:
+    """Call a function with the options of a command; an error names the option or the file that it is about.
+
+    `prefix` begins the names of variables: the path of their group.
+    """
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -162,14 +205,14 @@ def _call_converter(source: Path, ds: Any, convert: functools.partial[Any]) -> A
         argument = f"--{name.replace('_', '-')}" if name in convert.keywords else "FILE"
         text = str(error).replace("fastq.xarray.", "fastq ")
         if argument == "FILE":
-            text = _with_advice_for_command(source, ds, text)
+            text = _with_advice_for_command(source, ds, text, prefix)
         raise click.BadParameter(text, param_hint=f"'{argument}'") from error
     for warning in caught:
-        note(warning.message)
+        note(f"in {prefix.rstrip('/')}: {warning.message}" if prefix else warning.message)
     return converted
 
 
-def _with_advice_for_command(source: Path, ds: Any, text: str) -> str:
+def _with_advice_for_command(source: Path, ds: Any, text: str, prefix: str) -> str:
     """Return the text of an error with advice for the command line in place of the advice for Python."""
     variable = next((name for name in ds.data_vars if f"{name!r}" in text), None)
     text, python_advice, _ = text.partition(ADVICE_IN_PYTHON)
@@ -177,11 +220,14 @@ def _with_advice_for_command(source: Path, ds: Any, text: str) -> str:
         text = f"{source.name!r}{text.removeprefix('ds')}"
     if variable is None:
         return text
+    full_name = f"{prefix}{variable}"
+    text = text.replace(f"{variable!r}", f"{full_name!r}")
     if python_advice and source.is_file():
         is_single = ds[variable].dtype == "float32"
         value = "f,9.96921e+36" if is_single else "d,9.969209968386869e+36"  # the default fill values of netCDF
-        text += f": ncatted -a _FillValue,{variable},c,{value} {source.name} of NCO names it"
-    return f"{text}; --exclude {variable} leaves the variable as it is"
+        path = f"/{full_name}" if prefix else full_name
+        text += f": ncatted -a _FillValue,{path},c,{value} {source.name} of NCO names it"
+    return f"{text}; --exclude {full_name} leaves the variable as it is"
 
 
 def _has_new(attributes: dict[Any, Any], before: dict[Any, Any], keys: Iterable[str]) -> bool:
@@ -209,13 +255,14 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def _open_store(source: Path) -> Iterator[Any]:
-    """Open a file or a store without decoding, in chunks if dask is installed."""
+    """Open the groups of a file or a store without decoding, in chunks if dask is installed; return them by path."""
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
     groups = groups_of(source, **AS_STORED)
     for group in groups.values():
         group.close()
-    if len(groups) > 1:
-        names = ", ".join(sorted(name for name in groups if name != "/"))
-        raise ValueError(f"it has groups, and only the root group would be written: {names}")
-    with import_xarray().open_dataset(source, chunks=chunks, **AS_STORED, **open_options(source)) as ds:
-        yield ds
+    options = AS_STORED | open_options(source) | {"chunks": chunks}
+    with contextlib.ExitStack() as stack:
+        yield {
+            path: stack.enter_context(import_xarray().open_dataset(source, group=path.strip(ROOT) or None, **options))
+            for path in groups
+        }

@@ -3,7 +3,8 @@
 Every program stores a quantized weight as codes, whose numbers mean nothing alone, and as parameters: scales, zero
 points, tables. Their names begin with the name of the layer and end in words of quantization. So codes are tensors of
 integers or of narrow floats with a scale or a table of the same layer. Floats without codes are weights, whatever their
-names: scales of layers, `logit_scale`, `scale` of a norm.
+names: scales of layers, `logit_scale`, `scale` of a norm. All other floats of a module with codes belong to the codes,
+except biases: programs find new names for parameters all the time.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.files.texts import count_text, some_of
 
 # ends of names of codes: MLX, GPTQ, AWQ, compressed-tensors, torchao, bitsandbytes, quanto, HQQ, gpt-oss, exllama,
-# AQLM, VPTQ, QuIP#, FP-Quant, Flax; parameters also those of TensorRT-LLM
+# AQLM, VPTQ, QuIP#, QTIP, SqueezeLLM, FP-Quant, Flax, Marlin; parameters also those of TensorRT-LLM
 CODES = (
     r"d?q?weights?|q_weight|weight_q|W_q|kernel|packed|q?data|blocks|codes|quantized|dense_weights|trellis|indices|"
-    r"qidxs"
+    r"qidxs|B"
 )
 # ends of names without which no codes have values: scales, and tables of values
 NEEDED = (
     r"(?:weight_|nested_|global_|block_|channel_|per_tensor_|q_)?scales?(?:_inv|_2|_max|_and_zeros?|_weight)?|"
-    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|scb|codebooks?|centroids(?:\.weight)?|tables2?|suh"
+    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|scb|codebooks?|centroids(?:\.weight)?|tables2?|suh|"
+    r"t?lut\d*|lookup_table|s"
 )
 # ends of names of their other parameters
 OTHERS = (
@@ -37,6 +39,11 @@ _JOINED = r"(?:^|[._:/]+)"  # what separates words
 _END = re.compile(rf"(?:{_JOINED}(?:{CODES}|{NEEDED}|{OTHERS}))+$", re.IGNORECASE)
 _NEEDED = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED})$", re.IGNORECASE)
 _PARAMETER = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED}|{OTHERS})$", re.IGNORECASE)
+# the same for the last words of names in any spelling, and for integers that are numbers of themselves
+_SCALE = re.compile(r".*(scal(e|ing)|absmax|amax|lut|table|codebook|centroid|zero)", re.IGNORECASE)
+_CODES = re.compile(rf"(.*_)?({CODES})", re.IGNORECASE)
+_ZERO_POINTS = re.compile(r"(.*_)?(zeros?|zero_points?|zp)", re.IGNORECASE)
+_NOT_CODES = re.compile(r"(.*_)?(bias|mask|ids?|index|indices|positions?|labels?|types?)", re.IGNORECASE)
 NARROW_FLOATS = "F8_", "F6_", "F4"  # starts of dtypes that hold codes, or values of themselves
 _INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32", "I64", "uint16", "uint32"}
 # dtypes of codes whose names have no word of quantization: indices of positions and masks have wide integers
@@ -60,6 +67,24 @@ def is_narrow(spec: TensorSpec) -> bool:
 
 def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
     """Find weights that another program quantized: codes next to their scales."""
+    tensors = list(tensors)
+    found = _by_layers(tensors)
+    taken = set(parts_of_weights(found))
+    modules: dict[str, list[TensorSpec]] = {}
+    for spec in tensors:
+        modules.setdefault(spec.name.rpartition(".")[0], []).append(spec)
+    modules.pop("", None)  # names without a module say nothing of what belongs together
+    for specs in modules.values():
+        left = [spec for spec in specs if spec.name not in taken]
+        first, parameters = _in_module(left)
+        if first is not None:
+            names = tuple(spec.name for spec in parameters)
+            found.append(QuantizedElsewhere(codes=first, parameters=names))
+    return [_with_others(each, modules) for each in found]
+
+
+def _by_layers(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
+    """Return the weights whose tensors have names of one layer before the words of quantization."""
     layers: dict[str, list[tuple[TensorSpec, str]]] = {}
     for spec in tensors:
         end = _END.search(spec.name)
@@ -75,6 +100,45 @@ def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewher
             names = tuple(spec.name for spec in (*other_codes, *parameters))
             weights.append(QuantizedElsewhere(codes=first, parameters=names))
     return weights
+
+
+def _in_module(specs: Iterable[TensorSpec]) -> tuple[TensorSpec | None, list[TensorSpec]]:
+    """Return codes among the tensors of one module, None without any, and the others of them.
+
+    Narrow integers called weight, or the like, are codes beside any float; others need a scale or a table.
+    """
+    codes, parameters = [], []
+    for spec in specs:
+        word = spec.name.rpartition(".")[2]
+        if _is_float(spec) or _ZERO_POINTS.fullmatch(word):
+            parameters += [] if _is_bias(word) else [spec]
+        elif len(spec.shape) > 1 and spec.size and spec.dtype in _INTEGERS and not _NOT_CODES.fullmatch(word):
+            codes += [spec] if spec.dtype in _UNNAMED or _CODES.fullmatch(word) else []
+    floats = [spec.name.rpartition(".")[2] for spec in parameters if _is_float(spec)]
+    are_weights = any(_CODES.fullmatch(spec.name.rpartition(".")[2]) for spec in codes)
+    if not (codes and floats and (are_weights or any(map(_SCALE.match, floats)))):
+        return None, []
+    first, *others = codes
+    return first, [*others, *parameters]
+
+
+def _with_others(weight: QuantizedElsewhere, modules: Mapping[str, list[TensorSpec]]) -> QuantizedElsewhere:
+    """Return a weight with the other floats of its module, except biases, or of its layer if that is a part of one."""
+    module = weight.codes.name.rpartition(".")[0]
+    layer = _END.sub("", weight.codes.name)
+    named = (weight.codes.name, *weight.parameters)
+    beside = [spec.name for spec in modules.get(module, ()) if _is_float(spec) and spec.name not in named]
+    others = [name for name in beside if layer == module or re.match(r"[._:/]", name.removeprefix(layer))]
+    parameters = (*weight.parameters, *(name for name in others if not _is_bias(name)))
+    return QuantizedElsewhere(codes=weight.codes, parameters=parameters)
+
+
+def _is_float(spec: TensorSpec) -> bool:
+    return spec.dtype.startswith(("F", "BF"))
+
+
+def _is_bias(name: str) -> bool:
+    return re.fullmatch(r"(.*[._])?bias", name, re.IGNORECASE) is not None
 
 
 def _are_codes(spec: TensorSpec, word: str) -> bool:

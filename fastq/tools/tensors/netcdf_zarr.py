@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -25,6 +25,7 @@ Reader = Callable[[], contextlib.AbstractContextManager[Callable[[Any], Array]]]
 
 NETCDF = (".nc", ".nc4", ".cdf", ".h5")
 ZARR = ".zarr"
+ROOT = "/"  # path of the group that has all others
 V2 = ".zgroup"
 MARKS = "zarr.json", V2  # files of zarr groups
 PACKED = "scale_factor", "add_offset", "_FillValue"  # attributes of a packing
@@ -66,7 +67,7 @@ def netcdf_file(path: Path, mode: Literal["r", "w"] = "r") -> Any:
 
 
 def unreadable_variables(path: Path) -> list[str]:
-    """Return the names of variables that netCDF4 leaves out since it can't read their types."""
+    """Return the names of variables that netCDF4 leaves out since it can't read their types, with their groups."""
     if path.is_dir() or importlib.util.find_spec("netCDF4") is None:
         return []
     import netCDF4
@@ -74,22 +75,70 @@ def unreadable_variables(path: Path) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with netCDF4.Dataset(path) as file:
-            known = {*file.variables, *file.dimensions, *file.groups}
+            known = {*_names_in(file, "")}
     names = [match[1] for warning in caught if (match := _SKIPPED.search(str(warning.message)))]
-    return [*names, *(name for name in _names_in_hdf5(path) if name not in known and name not in names)]
+    not_read = [name for name, is_read in _in_hdf5(path) if not is_read or name not in known]
+    return list(dict.fromkeys((*names, *not_read)))
 
 
-def _names_in_hdf5(path: Path) -> list[str]:
-    """Return the names of arrays in the root of an HDF5 file, if h5py is installed: netCDF skips some in silence."""
-    if importlib.util.find_spec("h5py") is None:
+def _names_in(group: Any, parent: str) -> Iterator[str]:
+    """Yield the names of variables and dimensions of a group of netCDF4, with their groups."""
+    yield from (f"{parent}{name}" for name in (*group.variables, *group.dimensions))
+    for name, each in group.groups.items():
+        yield from _names_in(each, f"{parent}{name}/")
+
+
+def _in_hdf5(path: Path) -> list[tuple[str, bool]]:
+    """Return the names of arrays in an HDF5 file, and whether netCDF reads those of its kind; empty without h5py.
+
+    netCDF skips some in silence. Others it ends the process on: floats of other widths than 4 and 8 bytes.
+    """
+    if path.is_dir() or importlib.util.find_spec("h5py") is None:
+        return []
+    return _read_from_hdf5(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_from_hdf5(path: Path, changed: int) -> list[tuple[str, bool]]:
+    """Return what `_in_hdf5` returns, for a file that was last changed at some time."""
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        return []
+    found: list[tuple[str, bool]] = []
+
+    def look(name: str, each: Any) -> None:
+        if isinstance(each, h5py.Dataset):
+            parent, _, own = name.rpartition("/")
+            is_read = each.compression != "lzf" and not (each.dtype.kind == "f" and each.dtype.itemsize not in (4, 8))
+            found.append((f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/"), is_read))
+
+    with h5py.File(path) as file:
+        file.visititems(look)
+    return found
+
+
+def _unopened(path: Path) -> list[str]:
+    """Return what netCDF fails to open an HDF5 file for, if h5py is installed: links to nothing, and empty arrays."""
+    if path.is_dir() or importlib.util.find_spec("h5py") is None:
         return []
     import h5py
 
     if not h5py.is_hdf5(path):
         return []
+    found: list[str] = []
+
+    def look(name: str, link: Any) -> None:
+        try:
+            each = file[name]
+        except (KeyError, OSError):
+            found.append(name)
+        else:
+            found.extend([name] * (isinstance(each, h5py.Dataset) and each.shape is None))
+
     with h5py.File(path) as file:
-        names = [name for name, item in file.items() if isinstance(item, h5py.Dataset)]
-    return [name.removeprefix(_NOT_OF_DIMENSION) for name in names]
+        file.visititems_links(look)
+    return found
 
 
 def special_variables(path: Path) -> dict[str, str]:
@@ -119,7 +168,10 @@ def special_type_of(variable: Any) -> str:
 
 def open_options(path: Path) -> dict[str, Any]:
     """Return the options by which xarray opens a file or a store."""
-    return {"engine": "zarr", "consolidated": False} if path.is_dir() else {}
+    if path.is_dir():
+        return {"engine": "zarr", "consolidated": False}
+    beyond_netcdf = importlib.util.find_spec("h5netcdf") and not all(is_read for _, is_read in _in_hdf5(path))
+    return {"engine": "h5netcdf", "phony_dims": "sort"} if beyond_netcdf else {}
 
 
 def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
@@ -138,7 +190,15 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
         if type(error).__name__ == "ContainsArrayError":
             reason = "it is an array of zarr; name the store that it lies in"
         raise ValueError(f"xarray can't open it: {reason}") from error
-    return groups
+    except OSError as error:
+        if not (names := _unopened(path)):
+            raise
+        ways = "; ".join(f"del file[{name!r}]" for name in names)
+        raise ValueError(
+            f"netCDF can't open it, since it has no values or a link to nothing: {', '.join(names)}; with h5py "
+            f"{ways} removes that, where file = h5py.File({path.name!r}, 'a')"
+        ) from error
+    return dict(sorted(groups.items()))
 
 
 class StoredVariable(NamedTuple):
@@ -164,11 +224,12 @@ def variables_of(path: Path) -> Iterator[StoredVariable]:
             decoded = functools.partial(_open_variable, path, group, name)
             as_stored = functools.partial(_open_as_stored, path, full)
             labelled_dims = () if variable.dims == (name,) else variable.dims
+            beside = str((variable.encoding | variable.attrs).get("coordinates", "")).split()
             yield StoredVariable(
                 name=full,
                 variable=variable,
                 reader=as_stored if full in others else decoded,
-                labels=functools.partial(read_labels, path, group, labelled_dims),
+                labels=functools.partial(read_labels, path, group, labelled_dims, beside),
                 special=others.get(full, ""),
             )
         ds.close()
@@ -195,8 +256,11 @@ def _open_variable(path: Path, group: str, name: str) -> Iterator[Callable[[Any]
         yield lambda index: np.asarray(variable[index].values)
 
 
-def read_labels(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Variable]:
-    """Return the coordinates of dimensions, from a group or the nearest group around it; times are decoded."""
+def read_labels(path: Path, group: str, dims: tuple[str, ...], beside: Iterable[str] = ()) -> dict[str, Variable]:
+    """Return the coordinates of dimensions, from a group or the nearest group around it; times are decoded.
+
+    `beside` has the names of other coordinates, such as those of places on a grid; scalars are left out.
+    """
     xarray = import_xarray()
     labels: dict[str, Variable] = {}
     names = group.strip("/").split("/")
@@ -204,9 +268,12 @@ def read_labels(path: Path, group: str, dims: tuple[str, ...]) -> dict[str, Vari
         with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
             opened = xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **open_options(path))
         with opened as ds:
-            for dim in dims:
-                if dim in ds.variables and ds.variables[dim].dims == (dim,) and dim not in labels:
-                    labels[dim] = _with_decoded_times(ds[[dim]]).variables[dim].load()
+            own = [dim for dim in dims if dim in ds.variables and ds.variables[dim].dims == (dim,)]
+            known = [name for name in beside if name in ds.variables]
+            others = [name for name in known if set() < set(ds.variables[name].dims) <= set(dims)]
+            for name in (*own, *others):
+                if name not in labels:
+                    labels[name] = _with_decoded_times(ds[[name]]).variables[name].load()
         if not names[0]:
             break
     return labels

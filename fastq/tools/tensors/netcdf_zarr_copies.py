@@ -12,13 +12,13 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.tools.tensors.netcdf_zarr import V2, ZARR, netcdf_file, special_type_of
+from fastq.tools.tensors.netcdf_zarr import ROOT, V2, ZARR, netcdf_file, special_type_of
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
@@ -42,55 +42,72 @@ class Result(NamedTuple):
     dropped: Collection[Any]  # names of variables that are not written
 
 
-def write(source: Path, out: Path, result: Result, level: int, say: Callable[[str], None]) -> None:
-    """Write a result to a netCDF file or a zarr store, changed variables of netCDF compressed by zlib at a level.
+Results = Mapping[str, Result]  # by the paths of groups, each after the groups that it lies in
+
+
+def write(source: Path, out: Path, results: Results, level: int, say: Callable[[str], None]) -> None:
+    """Write results to a netCDF file or a zarr store, changed variables of netCDF compressed by zlib at a level.
 
     ValueError names a variable that the format of `out` can't hold; nothing is written then. `say` is told of what
     can't be written as it was.
     """
     if source.is_dir() and out.suffix == ZARR:
-        _zarr_to_zarr(source, out, result)
+        _zarr_to_zarr(source, out, results)
     elif source.is_dir():
-        _to_netcdf(out, result, level, say)
+        _to_netcdf(out, results, level, say)
     elif out.suffix == ZARR:
-        _to_zarr(source, out, result, say)
+        _to_zarr(source, out, results, say)
     else:
-        _netcdf_to_netcdf(source, out, result, level, say)
+        _netcdf_to_netcdf(source, out, results, level, say)
 
 
 # --- netCDF to netCDF -------------------------------------------------------------------------------------------------
 
 
-def _netcdf_to_netcdf(source: Path, out: Path, result: Result, level: int, say: Callable[[str], None]) -> None:
+def _netcdf_to_netcdf(source: Path, out: Path, results: Results, level: int, say: Callable[[str], None]) -> None:
     """Copy a file, with changed variables in the places of those that they replace."""
     lazy: list[tuple[Any, Any]] = []
     with netcdf_file(source) as before, netcdf_file(out, "w") as after:
-        for name, dimension in before.dimensions.items():
-            after.createDimension(name, None if dimension.isunlimited() else len(dimension))
-        types = _copy_types(before, after)
-        _copy_attributes(before, after, before.ncattrs(), "the file", say)
-        for name, variable in before.variables.items():
-            if name in result.dropped:
-                continue
-            if name in result.changed:
-                lazy.append(_create_changed(before, after, name, result, level, say))
-            else:
-                _copy(variable, after, types, say)
-        for name in result.changed:
-            if name not in before.variables:
-                lazy.append(_create_new(after, name, result.after.variables[name]))
+        groups = {ROOT: (before, after)}
+        groups |= {path: (before[path], after.createGroup(path)) for path in results if path != ROOT}
+        types = {path: _copy_types(ours, theirs, say) for path, (ours, theirs) in groups.items()}
+        of_all = {name: each for own in types.values() for name, each in own.items()}  # groups may use those of others
+        for path, result in results.items():
+            ours, theirs = groups[path]
+            types[path] = (of_all if path == ROOT else types[_parent_of(path)]) | types[path]
+            for name, dimension in ours.dimensions.items():
+                theirs.createDimension(name, None if dimension.isunlimited() else len(dimension))
+            owner = "the file" if path == ROOT else f"group {path}"
+            _copy_attributes(ours, theirs, ours.ncattrs(), owner, say)
+            for name, variable in ours.variables.items():
+                if name in result.dropped:
+                    continue
+                if name in result.changed:
+                    lazy.append(_create_changed(ours, theirs, name, result, level, say))
+                else:
+                    _copy(variable, theirs, types[path], say)
+            for name in result.changed:
+                if name not in ours.variables:
+                    lazy.append(_create_new(theirs, name, result.after.variables[name]))
         _store(lazy)
 
 
-def _copy_types(before: Any, after: Any) -> dict[str, Any]:
-    """Define the types of a file in another one; return them by name."""
+def _parent_of(group: str) -> str:
+    return group.rpartition("/")[0] or ROOT
+
+
+def _copy_types(before: Any, after: Any, say: Callable[[str], None]) -> dict[str, Any]:
+    """Define the types of a file in another one; return them by name. Report those that netCDF4 can't write."""
     types: dict[str, Any] = {}
     for name, enumeration in before.enumtypes.items():
         types[name] = after.createEnumType(enumeration.dtype, name, enumeration.enum_dict)
     for name, list_type in before.vltypes.items():
         types[name] = after.createVLType(list_type.dtype, name)
     for name, record in before.cmptypes.items():  # a type comes after those of its fields
-        types[name] = after.createCompoundType(record.dtype, name)
+        try:
+            types[name] = after.createCompoundType(record.dtype, name)
+        except RuntimeError:  # of long complex numbers, which no variable that netCDF4 reads has
+            say(f"the type {name} is left out: netCDF4 can't write {record.dtype}")
     return types
 
 
@@ -271,24 +288,38 @@ def _store(pairs: list[tuple[Any, Any]]) -> None:
 # --- zarr to zarr -----------------------------------------------------------------------------------------------------
 
 
-def _zarr_to_zarr(source: Path, out: Path, result: Result) -> None:
+def _zarr_to_zarr(source: Path, out: Path, results: Results) -> None:
     """Copy the files of a store, and let xarray write the variables that were changed."""
     import zarr
 
     def left_out(folder: str, names: list[str]) -> list[str]:
-        return [CONSOLIDATED, *map(str, result.changed), *result.dropped] if Path(folder) == source else []
+        result = results.get(ROOT + Path(folder).relative_to(source).as_posix().strip("."))
+        return [CONSOLIDATED, *map(str, result.changed), *result.dropped] if result else []
 
     shutil.copytree(source, out, ignore=left_out)
-    if result.changed:
-        made = result.after[list(result.changed)]
-        _with_own_fills(made.drop_vars(made.coords)).to_zarr(out, mode="a", consolidated=False)
+    for path, result in results.items():
+        if result.changed:
+            made = result.after[list(result.changed)]
+            _by_shards(_with_own_fills(made.drop_vars(made.coords))).to_zarr(
+                out, group=path.strip(ROOT) or None, mode="a", consolidated=False
+            )
+        group = path.strip(ROOT)
         for name in OF_GROUPS:  # xarray's attributes of a group are those that it decoded
-            (out / name).unlink(missing_ok=True)
-            if (source / name).exists():
-                shutil.copyfile(source / name, out / name)
-    _without_consolidated(out / ZARR_METADATA)
+            (out / group / name).unlink(missing_ok=True)
+            if (source / group / name).exists():
+                shutil.copyfile(source / group / name, out / group / name)
+        _without_consolidated(out / group / ZARR_METADATA)
     with warnings.catch_warnings(action="ignore"):  # that format 3 does not specify consolidated metadata
         zarr.consolidate_metadata(out)
+
+
+def _by_shards(ds: Dataset) -> Dataset:
+    """Return a Dataset whose lazy variables have a chunk for each shard, which is written as a whole."""
+    for name, variable in ds.variables.items():
+        shards = variable.encoding.get("shards")
+        if shards is not None and variable.chunks is not None:
+            ds[name] = variable.chunk(dict(zip(variable.dims, shards, strict=True)))
+    return ds
 
 
 def _without_consolidated(path: Path) -> None:
@@ -302,27 +333,51 @@ def _without_consolidated(path: Path) -> None:
 # --- from one kind to the other, by xarray ----------------------------------------------------------------------------
 
 
-def _to_netcdf(out: Path, result: Result, level: int, say: Callable[[str], None]) -> None:
+def _to_netcdf(out: Path, results: Results, level: int, say: Callable[[str], None]) -> None:
     """Write what was read from a zarr store to a netCDF file."""
+    for path, result in results.items():
+        _group_to_netcdf(out, path, result, level, say)
+
+
+def _group_to_netcdf(out: Path, path: str, result: Result, level: int, say: Callable[[str], None]) -> None:
+    """Write a group of a zarr store to a netCDF file, after the groups that it lies in."""
+    prefix = f"{path}/".lstrip(ROOT)
     ds = _with_own_fills(result.after.drop_vars(result.dropped).drop_encoding())
     for name, variable in ds.variables.items():
         if variable.dtype.kind not in "biufSUOTmM" or variable.dtype in (np.float16, np.longdouble):
-            raise ValueError(f"{name!r} is of {variable.dtype}, which netCDF lacks; --drop {name} leaves it out")
+            full = f"{prefix}{name}"
+            raise ValueError(f"{full!r} is of {variable.dtype}, which netCDF lacks; --drop {full} leaves it out")
     for name, variable in ds.variables.items():
         if variable.dtype.kind in "bmM" and FILL in variable.attrs:  # stored as integers, of which none means that
             say(f"{name}: its _FillValue {variable.attrs.pop(FILL)} is left out: netCDF has none for {variable.dtype}")
     ds = _with_own_fills(ds)
     packed = {"zlib": level > 0, "complevel": level, "shuffle": True}
-    ds.to_netcdf(out, encoding={name: packed for name in result.changed if ds[name].ndim})
+    encoding = {name: packed for name in result.changed if ds[name].ndim}
+    ds.to_netcdf(out, group=path.strip(ROOT) or None, mode="a" if out.exists() else "w", encoding=encoding)
 
 
-def _to_zarr(source: Path, out: Path, result: Result, say: Callable[[str], None]) -> None:
+def _to_zarr(source: Path, out: Path, results: Results, say: Callable[[str], None]) -> None:
     """Write what was read from a netCDF file to a zarr store."""
+    import zarr
+
+    for path, result in results.items():
+        _group_to_zarr(source, out, path, result, say)
+    with warnings.catch_warnings(action="ignore"):  # that format 3 does not specify consolidated metadata
+        zarr.consolidate_metadata(out)
+
+
+def _group_to_zarr(source: Path, out: Path, path: str, result: Result, say: Callable[[str], None]) -> None:
+    """Write a group of a netCDF file to a zarr store."""
+    prefix = f"{path}/".lstrip(ROOT)
     ds = _with_own_fills(result.after.drop_vars(result.dropped).drop_encoding())
     with netcdf_file(source) as file:
-        for name, variable in ((name, file[name]) for name in file.variables if name not in result.dropped):
-            if special_type := special_type_of(variable):
-                raise ValueError(f"{name!r} has {special_type}, which zarr lacks; --drop {name} leaves it out")
+        group = file if path == ROOT else file[path]
+        for name, variable in group.variables.items():
+            if name in result.dropped:
+                continue
+            if what := special_type_of(variable):
+                full = f"{prefix}{name}"
+                raise ValueError(f"{full!r} has {what}, which zarr lacks; --drop {full} leaves it out")
             if type(variable.datatype).__name__ == "EnumType":
                 _name_flags(ds.variables[name], variable.datatype.enum_dict)
     for name, variable in ds.variables.items():
@@ -331,9 +386,7 @@ def _to_zarr(source: Path, out: Path, result: Result, say: Callable[[str], None]
         if variable.dtype.kind == "O":
             variable.load()  # as xarray does, with a warning
     _leave_out_records("", ds.attrs, say)
-    with warnings.catch_warnings():  # of zarr, that format 3 does not specify what xarray warns about the lack of
-        warnings.filterwarnings("ignore", "Consolidated metadata")
-        ds.to_zarr(out, consolidated=True)
+    ds.to_zarr(out, group=path.strip(ROOT) or None, mode="a", consolidated=False)
 
 
 def _with_own_fills(ds: Dataset) -> Dataset:

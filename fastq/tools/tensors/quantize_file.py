@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.system.dtypes import Array
-from fastq.tools.files.containers import TensorSource
+from fastq.tools.checkpoints.json_files import read_json
+from fastq.tools.checkpoints.weight_files import INDEX
+from fastq.tools.files.containers import TensorSource, open_source
 from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted, Piece, Progress, Say, Task, copy_task, write_file
@@ -58,7 +60,8 @@ def quantize_file(
         raise ValueError(f"it is quantized already; {advice}")
     selection.check_names(source.tensors)
     specs = source.tensors.values()
-    elsewhere = quantized_elsewhere(specs)
+    in_model = quantized_elsewhere((*specs, *_of_other_shards(source)))
+    elsewhere = [each for each in in_model if not source.tensors.keys().isdisjoint((each.codes.name, *each.parameters))]
     selection = replace(selection, parts=parts_of_weights(elsewhere))
     reasons = {spec.name: selection.reason_against(spec, scheme) for spec in specs}
     schemes = {spec.name: selection.scheme_for(spec.name, scheme) for spec in specs if not reasons[spec.name]}
@@ -95,6 +98,17 @@ def quantize_file(
         else:
             tasks.append([copy_task(as_safetensors(spec), source.raw, f"copied: {reasons[name]}")])
     return write_file(out, tasks, {**source.metadata, KEY: to_metadata(records)}, progress)
+
+
+def _of_other_shards(source: TensorSource) -> list[TensorSpec]:
+    """Return the tensors of the other files of a model, if its index names this one: codes and scales may be apart."""
+    folder = source.path.parent
+    files = read_json(folder / INDEX).get("weight_map") if (folder / INDEX).is_file() else None
+    names = {str(name) for name in files.values()} if isinstance(files, dict) else set()
+    if source.path.name not in names:
+        return []
+    others = [folder / name for name in sorted(names - {source.path.name}) if Path(name).name == name]
+    return [spec for path in others if path.is_file() for spec in open_source(path).tensors.values()]
 
 
 def _notes_on_others(source: TensorSource, selection: Selection, elsewhere: list[QuantizedElsewhere]) -> Iterator[str]:

@@ -51,6 +51,8 @@ def tensors_of(path: Path, *, as_stored: bool = False, say: Say = lambda line: N
         for name in unreadable_variables(path):
             say(f"{name}: not read, since netCDF4 lacks its type")
         return tensors
+    if (path / CONFIG).is_symlink() and not (path / CONFIG).exists():  # as in a cache of the hub without this blob
+        raise ValueError(f"{CONFIG} is a link to a file that is missing; fetch it again, or remove the link")
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder.open(path)

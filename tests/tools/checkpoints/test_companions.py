@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from commands import invoke, refused, told
-from model_folders import CONFIG, write_model
+from commands import invoke, refused, run, told
+from model_folders import CONFIG, write_model, write_single
 
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.config_json import dtype_of
@@ -254,7 +254,8 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    said = loading_lines(Path("q"), source_of(config), [matrix_of(f"layer.{k}", name) for k, name in enumerate(names)])
+    matrices = [matrix_of(f"layers.{k}.proj", name) for k, name in enumerate(names)]
+    said = loading_lines(Path("q"), source_of(config), matrices)
     found = [line for line in said if not line.startswith("to import: ")]  # which the conformance tests run
     assert all(line in each for line, each in zip(lines, found, strict=True))
 
@@ -374,3 +375,15 @@ def test_it_is_said_after_converting(tmp_path):
     assert f"to load it: AutoModel.from_pretrained({str(tmp_path / 'q')!r}, {FLOATS})" in said
     assert "to import: from transformers import AutoModel, CompressedTensorsConfig\n" in said
     assert "to load it" not in invoke("convert", tmp_path / "q", tmp_path / "p", "--dequantize").output
+
+
+def test_a_config_that_is_a_link_to_nothing_is_told(tmp_path):
+    """As in a cache of the hub that lacks a file: without it a quantized model would be read as plain tensors."""
+    folder = write_single(tmp_path / "m", {"a.weight": np.ones((4, 4), np.float32)})
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("nothing")
+    for command in (["inspect", folder], ["suggest", folder], ["compare", folder, folder]):
+        line = refused(*command)
+        assert "config.json is a link to a file that is missing; fetch it again, or remove the link" in line
+    (folder / "config.json").unlink()
+    assert "a.weight" in run("inspect", folder)

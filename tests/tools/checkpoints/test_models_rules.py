@@ -1,5 +1,6 @@
 """Model directories: which matrices are quantized by which scheme, what readers find, and what another model leaves."""
 
+import json
 import re
 
 import ml_dtypes
@@ -246,6 +247,12 @@ KINDS = [  # name, rows, what config.json says besides, why it stays, if it does
     ("layers.0.mlp.gate.wg", 8, {"num_experts": 8}, "router"),
     ("layers.0.ffn.w_gate", 8, {"moe_num_experts": 0, "num_local_experts": 8}, "router"),
     ("layers.0.switch.linear", 8, {"n_routed_experts": 8}, "router"),
+    ("layers.0.mlp.gating", 8, {"num_experts": 8}, "router"),
+    ("layers.0.moe.gating_network.0", 8, {"num_experts": 8}, "router"),
+    ("layers.0.mlp.selector", 8, {"num_experts": 8}, "router"),
+    ("layers.0.feed_forward.chooser", 8, {"num_experts": 8}, "router"),
+    ("layers.0.mlp.chooser", 8, {"num_experts": 8, "gate_size": 8}, None),
+    ("layers.0.mlp.w3", 8, {"num_experts": 8}, None),
     ("layers.0.mlp.gate.wg", 16, {"num_experts": 8}, None),
     ("layers.0.mlp.gate_proj", 8, {"num_experts": 8}, None),
     ("layers.0.self_attn.k_proj", 8, {"num_experts": 8}, None),
@@ -281,10 +288,52 @@ def test_matrices_outside_layers_of_code_that_is_not_known_are_told_of(tmp_path,
     arrays = {name: np.ones((HIDDEN, HIDDEN), np.float32) for name in ("layers.0.q.weight", "merger.weight")}
     write_model(tmp_path / "m", [arrays], {"auto_map": {"AutoModel": "m.M"}} if own_code else {})
     said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8", exit_code=0)
-    line = "the model has code of its own: merger are taken for Linear layers; --ignore leaves others"
-    assert (line in said) == own_code
+    why = "the model has code of its own" if own_code else "config.json has no model_type"
+    assert f"{why}: merger are taken for Linear layers; --ignore leaves others" in said
+    assert ("dequantize=True" in said) == own_code
+    (tmp_path / "m" / "config.json").write_text('{"model_type": "llama"}')
+    assert "are taken for" not in told("convert", tmp_path / "m", tmp_path / "r", "--scheme", "W8A8", exit_code=0)
+    (tmp_path / "m" / "config.json").write_text('{"auto_map": {"AutoModel": "m.M"}}' if own_code else "{}")
     said = told("convert", tmp_path / "m", tmp_path / "p", "--scheme", "W8A8", "--ignore", "merger", exit_code=0)
-    assert "code of its own" not in said
+    assert "are taken for" not in said
+
+
+CODE = """
+import torch.nn as nn
+class Layer(nn.Module):
+    def __init__(self, config):
+        self.mix = nn.Linear(64, 64)
+        self.both = nn.Linear(64, 64)
+        self.memory: nn.Embedding = torch.nn.Embedding(num_embeddings=64, embedding_dim=64)
+class Model(nn.Module):
+    def __init__(self, config):
+        self.places = nn.Embedding(config.places, 64, padding_idx=0)
+        self.kinds = nn.ModuleList([nn.Embedding(8, 64) for _ in range(2)])
+        self.bag = nn.EmbeddingBag(64, 64)
+        self.wide = VocabParallelEmbedding(64, 64)
+        self.before = nn.Sequential(nn.Linear(64, 64), nn.GELU())
+        self.both = nn.Embedding(64, 64)
+        self.turning = RotaryEmbedding(64)
+        self.count = 3
+"""
+TABLES = "places", "kinds.0", "bag", "wide", "layers.0.memory"
+
+
+def test_the_code_of_a_model_tells_its_tables(tmp_path):
+    linear = ["before.0", "layers.0.mix", "both"]
+    arrays = {f"{name}.weight": np.ones((HIDDEN, HIDDEN), np.float32) for name in (*TABLES, *linear, "turning.fc")}
+    write_model(tmp_path / "m", [arrays], {"auto_map": {"AutoModel": "code.Model"}})
+    (tmp_path / "m" / "code.py").write_text(CODE)
+    (tmp_path / "m" / "broken.py").write_text("def (")
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8", exit_code=0)
+    found = all_of(tmp_path / "q")
+    assert {name for name, array in found.items() if array.dtype == np.int8} == {
+        f"{name}.weight" for name in (*linear, "turning.fc")
+    }
+    assert all(found[f"{name}.weight"].dtype == np.float32 for name in TABLES)
+    assert "code of its own: both, turning.fc are taken for Linear layers" in said
+    rows = json.loads(run("suggest", tmp_path / "m", "--sqnr", "20", "--json"))["tensors"]
+    assert not {row["name"] for row in rows} & {f"{name}.weight" for name in TABLES}
 
 
 LARGE = {  # tensors that stay floats, and the line on them

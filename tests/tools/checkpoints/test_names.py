@@ -1,6 +1,8 @@
 """Names of modules: what stays, what is quantized by wish, what readers fuse, and what a pattern probably meant."""
 
 import re
+import shlex
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -111,8 +113,14 @@ def test_fused_matrices_have_one_scheme(group, change):
     with pytest.raises(ValueError, match="read as one have unequal schemes") as refusal:
         plan_of(*group, rules=change(group[0]))
     assert all(name in str(refusal.value) for name in group)
-    advice = re.search(r"--ignore 're:(\S+)'", str(refusal.value))[1]
-    assert all(re.match(advice, name) for name in group)
+    option, pattern, asked = re.search(r"--(\S+) '(re:[^'=]+)=?(\S*)'", str(refusal.value)).groups()
+    assert all(re.match(pattern.removeprefix("re:"), name) for name in group)
+    rules = change(group[0])
+    if option == "ignore":
+        advised = replace(rules, ignore=(*rules.ignore, pattern))
+    else:
+        advised = replace(rules, schemes=((pattern, as_scheme(asked)), *rules.schemes))
+    assert not plan_of(*group, rules=advised).notes
     whole = "re:" + re.escape(group[0].rpartition(".")[0].partition(".experts")[0])
     assert not plan_of(*group, rules=change(whole)).notes
 
@@ -207,17 +215,41 @@ RAGGED = [["a.dt_proj"], ["layers.0.dt_proj", "layers.1.dt_proj"], ["layers.0.dt
 @pytest.mark.parametrize("modules", RAGGED)
 def test_all_matrices_that_groups_do_not_fill_are_told(modules):
     with pytest.raises(ValueError, match="8 columns, not a multiple of the group size 128") as refusal:
-        make_plan(specs_of(*modules, shape=(128, 8)), {}, Rules(W4A16))
+        make_plan(specs_of(*modules, shape=(128, 8)) | specs_of("b.even", shape=(8, 256)), {}, Rules(W4A16))
     for option in ("--ignore", "--scheme-for"):
         advice = re.search(rf"{option} '?([^', =]+)", str(refusal.value))[1]
         assert all(re.match(advice.removeprefix("re:"), name) for name in modules)
     assert ("others" in str(refusal.value)) == (len(modules) > 1)
 
 
+def test_what_leaves_nothing_to_quantize_is_not_advised(tmp_path):
+    with pytest.raises(ValueError, match="not a multiple") as refusal:
+        make_plan(specs_of("a.odd", shape=(8, 96)), {}, Rules(W4A16))
+    assert str(refusal.value).endswith(": a --group-size that divides 96, or --scheme-for a.odd=W8A8")
+
+
+def test_what_leaves_an_infinite_matrix_leaves_those_that_readers_fuse(tmp_path):
+    names = [f"{ATTENTION}.{name}" for name in ("q_proj", "k_proj", "v_proj")]
+    names += [f"{MLP}.experts.{k}.up_proj" for k in range(4)]
+    for infinite, leaves in ((0, 3), (5, 4)):
+        arrays = {f"{name}.weight": np.ones((32, 32), BF16) for name in (*names, BODY)}
+        arrays[f"{names[infinite]}.weight"][3, 3] = np.inf
+        write_single(tmp_path / f"m{infinite}", arrays, {"model_type": "llama"})
+        line = refused("convert", tmp_path / f"m{infinite}", tmp_path / "q", "--scheme", "W8A8")
+        assert f"{names[infinite]} can't be quantized: " in line
+        options = shlex.split(line.partition("; ")[2].removesuffix(" leaves them"))
+        run("convert", tmp_path / f"m{infinite}", tmp_path / f"q{infinite}", "--scheme", "W8A8", *options)
+        found = all_of(tmp_path / f"q{infinite}")
+        assert sum(found[f"{name}.weight"].dtype == BF16 for name in names) == leaves
+    arrays = {f"{BODY}.weight": np.full((32, 32), np.inf, BF16)}
+    write_single(tmp_path / "only", arrays, {"model_type": "llama"})
+    assert "--ignore" not in refused("convert", tmp_path / "only", tmp_path / "r", "--scheme", "W8A8")
+
+
 def test_the_size_of_groups_that_is_advised_suits_all_matrices():
     """Those that fill the groups that they have, too; no size is advised where none would help."""
     specs = specs_of("a.wide", shape=(8, 640)) | specs_of("a.even", shape=(8, 256)) | specs_of("a.odd", shape=(8, 96))
-    with pytest.raises(ValueError, match=r"a\.wide has 640 .*: a --group-size that divides 32, --ignore"):
+    with pytest.raises(ValueError, match=r"a\.wide has 640 .*: a --group-size that divides 32, or --ignore"):
         make_plan(specs, {}, Rules(W4A16.with_options(256, None)))
     assert len(list(make_plan(specs, {}, Rules(W4A16.with_options(32, None))).matrices)) == 3
     floats = Rules(as_scheme("NVFP4A16")), Rules(W4A16, schemes=(("a.odd", as_scheme("MXFP4A16")),))

@@ -97,3 +97,29 @@ def test_other_dimensions(tmp_path):
 def test_files_without_coordinates(tmp_path):
     code, rows, _ = compared(tmp_path, A.drop_vars(COORDS))
     assert (code, rows["t"]["max_abs_error"]) == (IN_PART, 0)  # which lacks the coordinates
+
+
+def test_coordinates_that_are_no_dimensions(tmp_path):
+    """Places on a grid, and names: they tell in which order elements are where dimensions have no labels."""
+    lat, lon = np.meshgrid(np.linspace(-50, 50, 5), np.arange(6.0), indexing="ij")
+    places = {"lat": (("y", "x"), lat), "lon": (("y", "x"), lon), "level": ((), 500.0)}
+    ds = xarray.Dataset({"t": (("time", "y", "x"), X), "u": ("time", X[:, 0, 0])}, places)
+    ds.to_netcdf(tmp_path / "a.nc")
+    assert compared(tmp_path, ds.transpose())[0] == 0
+    assert compared(tmp_path, ds.assign_coords(level=850.0).astype(np.float32))[0] in (0, IN_PART)
+    code, rows, told = compared(tmp_path, ds.isel(y=slice(None, None, -1)))
+    assert code == IN_PART
+    assert "t: not measured: b.nc has other values of the coordinate lat; bring both to the same labels" in told
+    assert "t" not in rows
+    assert rows["u"]["max_abs_error"] == 0
+    named = xarray.Dataset({"t": ("station", X[0, :, 0])}, {"name": ("station", list("abcde"))})
+    (tmp_path / "a.nc").unlink()
+    named.to_netcdf(tmp_path / "a.nc")
+    code, rows, told = compared(tmp_path, named.isel(station=slice(None, None, -1)))
+    assert code == IN_PART
+    assert "t: not measured: b.nc has other values of the coordinate name" in told
+    labelled = named.assign_coords(station=range(5))
+    (tmp_path / "a.nc").unlink()
+    labelled.to_netcdf(tmp_path / "a.nc")
+    code, rows, _ = compared(tmp_path, labelled.assign_coords(name=("station", list("ABCDE"))))
+    assert rows["t"]["max_abs_error"] == 0  # the stations are in one order, whatever they are called

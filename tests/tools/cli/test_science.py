@@ -210,19 +210,94 @@ def test_checksums_and_unused_dimensions_are_kept(source):
             assert [name for name, each in file.dimensions.items() if each.isunlimited()] == ["time", "unused"]
 
 
-def test_groups_are_refused(source):
-    tree = xarray.DataTree.from_dict({"/": opened(source), "/more": opened(source)})
+@pytest.fixture
+def grouped(source):
+    """A file with a group, one in it that uses its dimensions, and an empty one."""
+    netcdf = pytest.importorskip("netCDF4")
     path = source.with_name("groups.nc")
+    ds = opened(source)
+    tree = xarray.DataTree.from_dict({"/": ds, "/more": ds.assign(c=ds.lon > 3), "/more/empty": xarray.Dataset()})
+    tree.attrs["title"] = "groups"
+    tree["more"].attrs["of"] = 3
     tree.to_netcdf(path)
-    message = told("bitround", path, source.with_name("b.nc"), "--digits", 3)
-    assert "it has groups, and only the root group would be written: /more" in message
+    with netcdf.Dataset(path, "a") as file:
+        kind = file["more"].createEnumType(np.uint8, "kind_t", {"a": 0, "b": 1})
+        deep = file["more"].createGroup("deep")
+        deep.createVariable("kind", kind, ("lon",))[:] = np.ones(12, np.uint8)
+        deep.createVariable("u", "f4", ("lon",))[:] = np.arange(12) / 7
+    return path
+
+
+GROUPS = ["/", "/more", "/more/deep", "/more/empty"]
+
+
+def groups_in(path):
+    how = {"engine": "zarr", "consolidated": False} if path.suffix == ".zarr" else {}
+    found = xarray.open_groups(path, **how)
+    loaded = {name: each.load() for name, each in found.items()}
+    for each in found.values():
+        each.close()
+    return loaded
+
+
+@pytest.mark.parametrize("kinds", [("nc", "nc"), ("nc", "zarr"), ("zarr", "zarr"), ("zarr", "nc")], ids="-".join)
+@pytest.mark.parametrize("command", [("bitround", "--max-error", "0.05"), ("pack",)])
+def test_groups_are_converted_one_by_one(grouped, command, kinds):
+    before = groups_in(grouped)
+    path, out = grouped, grouped.with_name(f"out.{kinds[1]}")
+    if kinds[0] == "zarr":
+        path = grouped.with_name("groups.zarr")
+        xarray.DataTree.from_dict(before).to_zarr(path, consolidated=False)
+        before = groups_in(path)
+    option, *rest = command
+    text = run(option, path, out, *rest)
+    assert {"t", "rain", "more/t", "more/rain", "more/deep/u"} == {
+        line.split()[0] for line in text.splitlines() if "float32" in line or "int16" in line
+    }
+    after = groups_in(out)
+    assert sorted(after) == GROUPS
+    for name, ds in before.items():
+        assert after[name].attrs == ds.attrs
+        for key, variable in ds.variables.items():
+            if variable.dtype.kind == "f":
+                np.testing.assert_allclose(after[name][key], variable, atol=0.051, rtol=0)
+            else:
+                np.testing.assert_array_equal(after[name][key], variable)
+    if kinds == ("nc", "nc"):
+        with pytest.importorskip("netCDF4").Dataset(out) as file:
+            assert file["more/deep/kind"].datatype.enum_dict == {"a": 0, "b": 1}
+
+
+def test_variables_of_groups_are_named_with_their_paths(grouped):
+    before = groups_in(grouped)
+    out = grouped.with_name("b.nc")
+    run("pack", grouped, out, "--max-error", "more/t=0.5", "--exclude", "more/d*", "--drop", "more/rain")
+    after = groups_in(out)
+    assert after["/more"].t.encoding["dtype"] == np.int8
+    assert after["/"].t.encoding["dtype"] == np.int16
+    assert after["/more/deep"].identical(before["/more/deep"])
+    assert "rain" in after["/"]
+    assert "rain" not in after["/more"]
+    run("bitround", grouped, out, "--keepbits", "more/deep/u=2", "--force")
+    after = groups_in(out)
+    assert after["/"].identical(before["/"])
+    same_bytes(after["/more/deep"].u.values, fastq.bitround(before["/more/deep"].u.values, keepbits=2))
+    for name in ("more/nothing", "nowhere/t"):
+        line = refused("bitround", grouped, out, "--keepbits", f"{name}=2", "--force")
+        assert f"{name.removeprefix('more/')!r}" in line
+    with pytest.importorskip("netCDF4").Dataset(grouped, "a") as file:
+        file["more"].createVariable("w", "f4", ("lon",))[3:] = np.inf
+    line = refused("pack", grouped, out, "--force")
+    assert "has infinite values in 'more/w'" in line
+    assert line.endswith("; --exclude more/w leaves the variable as it is")
+    run("pack", grouped, out, "--force", "--exclude", "more/w")
 
 
 @pytest.mark.parametrize("command", [("bitround", "--keepbits", 5), ("pack",)])
 def test_nothing_to_change_is_told(source, command):
     option, *rest = command
     run("pack", source, source.with_name("b.nc"))
-    text = run(option, source.with_name("b.nc"), source.with_name("c.nc"), *rest)
+    text = told(option, source.with_name("b.nc"), source.with_name("c.nc"), *rest, exit_code=4)
     assert "'b.nc' has no floats to change: 'c.nc' has its variables as they are" in text
     assert opened(source.with_name("c.nc")).equals(opened(source.with_name("b.nc")))
 
@@ -248,7 +323,7 @@ def test_an_interrupt_at_a_move_keeps_the_old_store(source, monkeypatch, which):
 @pytest.mark.filterwarnings("error")
 def test_stores_are_read_without_a_warning(source):
     run("pack", source, source.with_name("b.zarr"))
-    run("bitround", source.with_name("b.zarr"), source.with_name("c.zarr"), "--keepbits", 3)
+    told("bitround", source.with_name("b.zarr"), source.with_name("c.zarr"), "--keepbits", 3, exit_code=4)
     for name in ("b.zarr", "c.zarr"):
         xarray.open_zarr(source.with_name(name)).close()
 

@@ -110,6 +110,41 @@ WRITERS = {
     "gpt-fast, 4 bits": {".weight": (i32, (4, 1, 32, 4)), ".scales_and_zeros": (BF16, (2, 32, 2))},
     "Gemma's embedding": {".embedding_quantized": (u8, (32, 32)), ".embedding_scale": (f32, (32, 1))},
     "Flax": {".kernel": (i8, (64, 32)), ".kernel_scale": (f32, (1, 32))},
+    "SVDQuant": {
+        ".qweight": (i8, (32, 32)),
+        ".wscales": (BF16, (2, 32)),
+        ".smooth_factor": (BF16, (64,)),
+        ".lora_down": (BF16, (64, 32)),
+    },
+    "SVDQuant, layers of AWQ": {".qweight": (i32, (8, 32)), ".wscales": (BF16, (2, 32)), ".wzeros": (BF16, (2, 32))},
+    "Marlin": {".B": (i32, (4, 64)), ".s": (f16, (2, 32))},
+    "AWQ of its authors": {".qweight": (i16, (8, 64)), ".scales": (f16, (8, 32)), ".scaled_zeros": (f16, (8, 32))},
+    "SqueezeLLM": {".qweight": (i32, (8, 32)), ".lookup_table": (f16, (32, 16))},
+    "Any-Precision": {".qweight": (i32, (4, 32, 2)), ".lut4": (f16, (32, 16))},
+    "QTIP": {".trellis": (i16, (8, 64)), ".SU": (f16, (64,)), ".SV": (f16, (32,)), ".tlut": (f16, (512, 2))},
+    "SINQ": {".W_q": (u8, (16, 64)), ".scale": (f16, (32, 2)), ".scale2": (f16, (1, 64)), ".zero": (f16, (32, 2))},
+    "msModelSlim": {
+        ".weight": (i8, (32, 64)),
+        ".weight_scale": (f32, (32, 1)),
+        ".weight_offset": (f32, (32, 1)),
+        ".deq_scale": (f32, (32,)),
+    },
+    "golden-stick": {".weight": (i8, (32, 64)), ".w_scale": (f32, (32, 1)), ".w_zp": (i8, (32, 1))},
+    "Four Over Six": {
+        ".quantized_weight_values": (u8, (32, 32)),
+        ".quantized_weight_scale_factors": (F8, (32, 4)),
+        ".quantized_weight_amax": (f32, (1, 1)),
+    },
+    "palettes": {".weight_indices": (u8, (32, 32)), ".weight_lut": (f16, (1, 16))},
+    "blocks of GPT-J": {".weight": (u8, (32, 64)), ".absmax": (f32, (4, 8)), ".code": (f32, (16, 16))},
+    "torch-int": {".weight": (i8, (32, 64)), ".a": (f32, (1, 1)), ".b": (f32, (1, 1))},
+    "modelopt, int4": {
+        ".weight": (u8, (16, 64)),
+        ".weight_scale": (f32, (32, 2)),
+        ".pre_quant_scale": (f32, (1, 64)),
+    },
+    "by hand": {".w_q": (i8, (32, 64)), ".w_scale": (f32, (32, 1))},
+    "by hand, with a minimum": {".data": (u8, (32, 64)), ".scale": (f32, (32, 1)), ".min": (f32, (32, 1))},
 }
 # tensors that are no codes of any program, with the numbers of those of two axes that fastq quantize quantizes
 OTHERS = {
@@ -124,6 +159,9 @@ OTHERS = {
     ),
     "float weights with scales": ({"a.weight": (BF16, (8, 64)), "a.scales": (BF16, (8, 2))}, 2),
     "float8 without a scale": ({"a.weight": (F8, (8, 64)), "b.weight": (f32, (8, 64)), "b.scale": (f32, (8, 1))}, 2),
+    "identifiers": ({"token_type.ids": (u8, (4, 8)), "token_type.scale": (f32, (8, 8))}, 1),
+    "pictures and labels": ({"images": (u8, (8, 8)), "labels": (i8, (8, 1)), "w": (f32, (8, 8))}, 1),
+    "a codebook with counts": ({"vq.codebook": (f32, (64, 8)), "vq.usage": (i32, (64, 1))}, 1),
     "integers of another layer": ({"a.weight": (i32, (8, 64)), "b.scales": (f32, (8, 64))}, 1),
 }
 ELSEWHERE = "quantized by another program: "
@@ -159,6 +197,25 @@ def test_codes_and_scales_stay_in_quantized_files(written, tmp_path):
     assert any(name in line for name in codes)
     assert "wide.weight_scale" in out.tensors
     assert "h.0.layer.bias_scale" in out.tensors
+
+
+@pytest.mark.parametrize("index", [None, {}, {"weight_map": 3}, {"weight_map": {"b": "b.safetensors"}}, "whole"])
+def test_scales_of_codes_in_another_file_stay(tmp_path, index):
+    """Shards are cut by size, so that a scale may lie in another file than its codes."""
+    codes, *parameters = arrays_of(WRITERS["compressed-tensors, int8"], "h.0.layer").items()
+    write_file(tmp_path / "a.safetensors", dict([codes]))
+    write_file(tmp_path / "b.safetensors", dict(parameters) | {"wide.weight": np.eye(32, 64, dtype=np.float32)})
+    if index == "whole":
+        names = {"h.0.layer.weight": "a.safetensors", "h.0.layer.weight_scale": "b.safetensors"}
+        index = {"weight_map": names | {"wide.weight": "b.safetensors", "x": "../c.safetensors"}}
+    if index is not None:
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    is_known = index is not None and "h.0.layer.weight" in str(index)
+    said = told("quantize", tmp_path / "b.safetensors", tmp_path / "out.safetensors", exit_code=0)
+    assert (ELSEWHERE in said) == is_known
+    found = open_source(tmp_path / "out.safetensors").tensors
+    assert ("h.0.layer.weight_scale_scale" in found) == (not is_known)
+    assert "wide.weight_scale" in found
 
 
 def test_a_file_of_codes_only_is_refused(written, tmp_path):

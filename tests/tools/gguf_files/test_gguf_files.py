@@ -238,6 +238,12 @@ def test_files_of_types_that_are_decoded_alone(here):
         assert read("q8.gguf")[1][name][1].tobytes() == fastq.gguf.quantize(expected, "Q8_0").tobytes()
 
 
+def test_nothing_to_convert_is_told(model):
+    run("gguf", "--dequantize", model, "floats.gguf")
+    line = "nothing was converted: all tensors of floats.gguf stay as they are"
+    assert line in told("gguf", "--dequantize", "floats.gguf", "out.gguf", exit_code=4)
+
+
 def test_dequantize_is_to_float32_by_default(model):
     run("gguf", "--dequantize", model, "out.gguf")
     assert {kind for kind, _ in read("out.gguf")[1].values()} == {"F32"}

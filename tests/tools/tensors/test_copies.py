@@ -1,15 +1,19 @@
 """What `fastq pack` and `fastq bitround` do not change: from file to file as it is stored, whatever its type."""
 
+import re
 import warnings
 
 import numpy as np
 import pytest
-from commands import invoke, run
+from commands import invoke, refused, run
+
+from fastq.tools.cli.exit_codes import IN_PART
 
 netCDF4 = pytest.importorskip("netCDF4", reason="no netCDF4")
 xarray = pytest.importorskip("xarray", reason="no xarray")
 zarr = pytest.importorskip("zarr", reason="no zarr")
 kinds = pytest.importorskip("netcdf_kinds")
+h5py = pytest.importorskip("h5py", reason="no h5py")
 
 COMMANDS = [("pack",), ("bitround", "--keepbits", "5")]
 FLOATS = ["temp", "rain"]
@@ -215,7 +219,7 @@ def test_variables_in_parts_are_copied_in_full(tmp_path, monkeypatch):
         file.createVariable("chunked", "i4", ("t", "y", "x"), chunksizes=(2, 3, 2))[:] = numbers
         file.createVariable("whole", "i8", ("y", "x"))[:] = numbers[0]
         file.createVariable("empty", "i8", ("none", "x"))
-    run("pack", source, out)
+    run("pack", source, out, exit_code=IN_PART)
     assert kinds.read_raw(out) == kinds.read_raw(source)
 
 
@@ -243,3 +247,88 @@ def test_files_of_other_versions(tmp_path, version):
             for file in (a, b):
                 file.set_auto_maskandscale(False)
             np.testing.assert_array_equal(a[name][:], b[name][:])
+
+
+def test_groups_have_types_of_their_own_and_of_others(tmp_path):
+    source, out = tmp_path / "a.nc", tmp_path / "b.nc"
+    with netCDF4.Dataset(source, "w") as file:
+        file.createDimension("x", 2)
+        first, second = file.createGroup("a"), file.createGroup("b/deep")
+        own = first.createEnumType(np.uint8, "kind_t", {"low": 0, "high": 1})
+        other = second.createEnumType(np.uint8, "kind_t", {"no": 0, "yes": 1})
+        far = second.createEnumType(np.int16, "far_t", {"near": -1, "far": 1})
+        first.createVariable("own", own, ("x",))[:] = np.array([0, 1], np.uint8)
+        first.createVariable("far", far, ("x",))[:] = np.array([-1, 1], np.int16)
+        second.createVariable("other", other, ("x",))[:] = np.array([1, 1], np.uint8)
+        second.createVariable("t", "f4", ("x",))[:] = [1, 2]
+    run("pack", source, out)
+    with netCDF4.Dataset(source) as before, netCDF4.Dataset(out) as after:
+        for name in ("a/own", "a/far", "b/deep/other"):
+            assert after[name].datatype.enum_dict == before[name].datatype.enum_dict
+            np.testing.assert_array_equal(after[name][:], before[name][:])
+
+
+def write_hdf5(path, kind):
+    """A file of HDF5 with an array that netCDF lacks, and one that it reads."""
+    with h5py.File(path, "w") as file:
+        file["t"] = np.linspace(0, 1, 12, dtype=np.float32)
+        group = file.create_group("g") if kind == "half precision in a group" else file
+        if kind.startswith("half precision"):
+            group["odd"] = np.ones(3, np.float16)
+        elif kind == "long floats":
+            file["odd"] = np.ones(3, np.longdouble)
+        elif kind == "long complex numbers":
+            file["odd"] = np.ones(3, np.clongdouble)
+        elif kind == "bits":
+            h5py.h5d.create(file.id, b"odd", h5py.h5t.STD_B8LE, h5py.h5s.create_simple((3,)))
+        elif kind == "lzf":
+            file.create_dataset("odd", data=np.arange(100), compression="lzf")
+        elif kind == "empty":
+            file["odd"] = h5py.Empty("f4")
+        elif kind == "link":
+            file["odd"] = h5py.SoftLink("/nothing")
+        else:
+            file["odd"] = h5py.ExternalLink("nothing.h5", "/x")
+
+
+DROPPED = ["half precision", "half precision in a group", "long floats", "long complex numbers", "bits", "lzf"]
+UNOPENED = ["empty", "link", "external link"]
+
+
+@pytest.mark.parametrize("kind", DROPPED)
+def test_arrays_of_hdf5_that_netcdf_lacks_are_refused_by_name(tmp_path, kind):
+    """netCDF ends the process that reads some of them."""
+    write_hdf5(tmp_path / "a.h5", kind)
+    name = "g/odd" if kind.endswith("group") else "odd"
+    line = refused("pack", tmp_path / "a.h5", tmp_path / "b.nc")
+    assert f"netCDF4 can't read {name}, which OUT would lack: --drop {name} allows it" in line
+    run("pack", tmp_path / "a.h5", tmp_path / "b.nc", "--drop", name)
+    assert set(decoded(tmp_path / "b.nc").variables) == {"t"}
+    result = invoke("inspect", tmp_path / "a.h5")
+    assert result.exit_code in (0, IN_PART)
+    assert " t " in result.stdout
+
+
+@pytest.mark.parametrize("kind", UNOPENED)
+def test_what_netcdf_opens_no_file_with_is_named(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    write_hdf5(tmp_path / "a.h5", kind)
+    line = refused("pack", "a.h5", "b.nc")
+    assert "netCDF can't open it, since it has no values or a link to nothing: odd; with h5py " in line
+    way, opened = re.search(r"with h5py (.*) removes that, where file = (.*)$", line).groups()
+    with eval(opened, {"h5py": h5py}) as file:
+        exec(way, {"file": file})
+    run("pack", "a.h5", "b.nc")
+    assert set(decoded(tmp_path / "b.nc").variables) == {"t"}
+
+
+def test_shards_of_zarr_are_written_as_a_whole(tmp_path):
+    numbers = np.linspace(0, 1, 60, dtype=np.float32).reshape(6, 10)
+    group = zarr.create_group(tmp_path / "a.zarr")
+    options = {"shape": (6, 10), "chunks": (2, 5), "shards": (4, 10), "dtype": "f4", "dimension_names": ["y", "x"]}
+    group.create_array("t", **options)[:] = numbers
+    for command in COMMANDS:
+        out = tmp_path / f"{command[0]}.zarr"
+        run(command[0], tmp_path / "a.zarr", out, *command[1:])
+        assert zarr.open_group(out, mode="r")["t"].shards == (4, 10)
+        np.testing.assert_allclose(decoded(out).t, numbers, atol=0.02, rtol=0)

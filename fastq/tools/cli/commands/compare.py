@@ -199,9 +199,15 @@ def _labels_agree(x: Tensor, y: Tensor, sides: Sides) -> bool:
     """Return whether the labels of two variables agree. If not, write a line: their elements don't correspond."""
     theirs = y.labels()
     ours = x.labels() if theirs else {}
-    for dim in theirs:
-        if dim in ours and not labels.agree(theirs[dim], ours[dim]):
-            difference = f"along {dim} {labels.disagreement(theirs[dim], ours[dim], sides.b, sides.a)}"
+    both = [name for name in theirs if name in ours and set(theirs[name].dims) == set(ours[name].dims)]
+    for name in both:
+        dims = ours[name].dims
+        if name not in dims and all(dim in both for dim in dims):
+            continue  # what these labels agree on is in one order
+        if not labels.agree(theirs[name].transpose(*dims), ours[name]):
+            difference = f"{sides.b} has other values of the coordinate {name}"
+            if dims == (name,):
+                difference = f"along {name} {labels.disagreement(theirs[name], ours[name], sides.b, sides.a)}"
             advice = "bring both to the same labels, as sel of xarray does"
             note(f"{x.name}: not measured: {difference}; {advice}", sides.code)
             return False

@@ -17,7 +17,7 @@ from fastq.tools.checkpoints.converting import convert
 from fastq.tools.checkpoints.dequantization import Dequantization
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.journal import JOURNAL, UnfitOut
-from fastq.tools.checkpoints.plan_notes import lines_on_floats, lines_on_own_code
+from fastq.tools.checkpoints.plan_notes import lines_on_assumptions, lines_on_floats
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.readers import loading_lines
 from fastq.tools.checkpoints.rules import Rules
@@ -201,8 +201,9 @@ def convert_command(
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
         lines = lines_on_floats(conversion.plan, conversion.source, rules)
-        lines += lines_on_own_code(conversion.plan, conversion.source)
-        for line in [*lines, *loading_lines(out, conversion.source, conversion.plan.matrices)]:
+        lines += lines_on_assumptions(conversion.plan, conversion.source)
+        plan = conversion.plan
+        for line in [*lines, *loading_lines(out, conversion.source, plan.matrices, plan.assumed)]:
             note(line)
 
 

@@ -54,13 +54,8 @@ def ignore_list(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     return [*names, *(pattern for pattern in patterns if not any(matches(name, pattern) for name in quantized))]
 
 
-# as `kind_of` calls them
-HEAD = "output head"
-EMBEDDING = "embedding"
-ROUTER = "router"
-NORM = "normalization"
-EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json
-OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # and those of axes that are not words
+EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json with the number of experts
+OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # keys with lengths of axes, but of words
 GATE = re.compile(r"gat(e(?!_proj)|ing)|rout(e|ing)|switch|select|^wg$", re.IGNORECASE)  # in the names of routers
 # modules next to experts, other than the matrices of a feed-forward network of their own
 OF_EXPERTS = re.compile(r"(.*\.)?([^.]*moe[^.]*|mlp|ffn|feed_forward)\.(?!(.*_proj|w\d|fc\d*|linear\d*)$)[^.]*")

@@ -128,7 +128,8 @@ def _with_others(weight: QuantizedElsewhere, modules: Mapping[str, list[TensorSp
     named = (weight.codes.name, *weight.parameters)
     beside = [spec.name for spec in modules.get(module, ()) if _is_float(spec) and spec.name not in named]
     others = [name for name in beside if layer == module or re.match(r"[._:/]", name.removeprefix(layer))]
-    return QuantizedElsewhere(weight.codes, (*weight.parameters, *(each for each in others if not _is_bias(each))))
+    parameters = (*weight.parameters, *(name for name in others if not _is_bias(name)))
+    return QuantizedElsewhere(codes=weight.codes, parameters=parameters)
 
 
 def _is_float(spec: TensorSpec) -> bool:

@@ -101,7 +101,8 @@ def _in_hdf5(path: Path) -> list[tuple[str, bool]]:
 @functools.lru_cache(maxsize=8)
 def _read_from_hdf5(path: Path, changed: int) -> list[tuple[str, bool]]:
     """Return what `_in_hdf5` returns, for a file that was last changed at some time."""
-    h5py = importlib.import_module("h5py")
+    import h5py
+
     if not h5py.is_hdf5(path):
         return []
     found: list[tuple[str, bool]] = []

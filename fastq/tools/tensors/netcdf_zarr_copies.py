@@ -359,10 +359,10 @@ def _group_to_netcdf(out: Path, path: str, result: Result, level: int, say: Call
 
 def _to_zarr(source: Path, out: Path, results: Results, say: Callable[[str], None]) -> None:
     """Write what was read from a netCDF file to a zarr store."""
-    for path, result in results.items():
-        _group_to_zarr(source, out, path, result, say)
     import zarr
 
+    for path, result in results.items():
+        _group_to_zarr(source, out, path, result, say)
     with warnings.catch_warnings(action="ignore"):  # that format 3 does not specify consolidated metadata
         zarr.consolidate_metadata(out)
 

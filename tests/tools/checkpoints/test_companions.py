@@ -254,9 +254,8 @@ CALLS = [
 def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q").mkdir()
-    said = loading_lines(
-        Path("q"), source_of(config), [matrix_of(f"layers.{k}.proj", name) for k, name in enumerate(names)]
-    )
+    matrices = [matrix_of(f"layers.{k}.proj", name) for k, name in enumerate(names)]
+    said = loading_lines(Path("q"), source_of(config), matrices)
     found = [line for line in said if not line.startswith("to import: ")]  # which the conformance tests run
     assert all(line in each for line, each in zip(lines, found, strict=True))
 

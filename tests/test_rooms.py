@@ -246,7 +246,7 @@ def test_tests_have_the_rooms_of_the_package():
         *rooms, _ = path.relative_to(tests).parts
         if rooms and rooms[0] not in OF_NO_ROOM:
             assert (ROOT / Path(*rooms)).is_dir(), path
-    known = {f"test_{path.stem}" for path in ROOT.glob("*.py")} | {"test_rooms"}
+    known = {f"test_{path.stem}" for path in ROOT.glob("*.py")} | {"test_rooms", "test_docstrings"}
     assert {path.stem for path in tests.glob("test_*.py")} <= known
 
 

@@ -15,14 +15,15 @@ import numba
 import numpy as np
 from numba import njit, prange, types
 
-from fastq.engine.simd import Vec, fence, full, load, pointer, prefetch, reduce_max, store, stream
+from fastq.engine import simd as v
+from fastq.engine.jit import numba_intrinsic, traced
 
 from .. import data
 from ..calls import ALIGNMENT, Array
 from ..cases import Case, Pass
 from . import Runner
 
-LINE = Vec(types.uint8, ALIGNMENT)
+LINE = v.Vec(types.uint8, ALIGNMENT)
 READS_ALONE = 4  # lines in a step that writes none
 CLOSE = 0.02  # how near the ratio of lines is to that of bytes; nearer ones would be compiled for each size
 AHEAD = 2048  # bytes, as far as the kernels look
@@ -55,22 +56,29 @@ def _terms(ratio: float) -> tuple[int, int]:
 @cache
 def kernel(reads: int, writes: int, streaming: bool) -> Kernel:
     """Compile a kernel: (source address, target address, steps, threads) to a number that depends on all it read."""
-    put = stream if streaming else store
+    put = v.stream if streaming else v.store
+
+    @traced
+    def move(source, target, first, last):
+        src = v.pointer(source, types.uint8)
+        dst = v.pointer(target, types.uint8)
+        mixed = v.full(v.convert(0, types.uint8), LINE)
+        for step in range(first, last):
+            for k in v.unrolled(reads):
+                i = (step * reads + k) * ALIGNMENT
+                v.prefetch(src, i + AHEAD)
+                line = v.load(src, i, LINE)
+                mixed = mixed ^ line
+            for k in v.unrolled(writes):
+                put(dst, (step * writes + k) * ALIGNMENT, line)
+        v.fence()
+        return v.convert(v.reduce_max(mixed), types.int64)
+
+    move_share = numba_intrinsic(move, result=types.int64)
 
     @njit
     def share(source, target, first, last):
-        src, dst = pointer(source, types.uint8), pointer(target, types.uint8)
-        mixed = full(np.uint8(0), LINE)
-        for step in range(first, last):
-            for k in range(reads):
-                i = (step * reads + k) * ALIGNMENT
-                prefetch(src, i + AHEAD)
-                line = load(src, i, LINE)
-                mixed = mixed ^ line
-            for k in range(writes):
-                put(dst, (step * writes + k) * ALIGNMENT, line)
-        fence()
-        return np.int64(reduce_max(mixed))
+        return move_share(source, target, first, last)
 
     @njit(parallel=True)
     def spread(source, target, steps, threads):

@@ -30,7 +30,7 @@ def test_a_page_prints_what_it_says_and_draws_its_pictures(page, examples, tmp_p
         ("docs/index.md", 4),
         ("docs/howto/compiled.md", 6),
         ("docs/howto/requantize.md", 14),
-        ("docs/reference/engine.md", 14),
+        ("docs/reference/engine.md", 17),
     ],
     ids=lambda value: str(value).split("/")[-1],
 )

@@ -8,13 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.results import QuantizedArray
+from fastq.system.attributes import cached_property
 from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
 from fastq.tools.checkpoints.experts import Stack
 from fastq.tools.checkpoints.folder import ModelFolder

@@ -139,8 +139,8 @@ def with_the_same_sums(plan):
 
 def test_a_square_beside_its_sums_is_found(monkeypatch, threads):
     """Squares that all threads add to the same sums, of which some are lost or counted in another order."""
-    right = tiling._replanned
-    monkeypatch.setattr(tiling, "_replanned", lambda *how: with_the_same_sums(right(*how)))
+    right = tiling.Cut.plan
+    monkeypatch.setattr(tiling.Cut, "plan", lambda cut, launch: with_the_same_sums(right(cut, launch)))
     plans.clear()
 
     def repeated():  # a thread may come so late that another one has done all squares

@@ -141,7 +141,7 @@ sys.meta_path.insert(0, Press())
 def test_one_line_while_modules_are_imported(name):
     """Before that Python imports the package, and Ctrl-C ends the process as any program of Python."""
     # a setting, so that Numba is asked for code that is on disk
-    before = IMPORTED.format(name=name) + "import os; os.environ['NUMBA_ENABLE_PROFILING'] = '0'"
+    before = IMPORTED.format(name=name) + "import os; os.environ['NUMBA_OPT'] = '3'"
     assert ended(command(*QUANTIZE, before=before)) == INTERRUPTED
 
 

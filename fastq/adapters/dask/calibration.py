@@ -27,10 +27,10 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
     seen = blockwise(tasks.seen, parts.all_axes, x, parts.all_axes, make=make, **how)
     if axes := parts.reduced:
         every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
-        meta = np.empty((0,) * len(parts.kept), object)
+        meta = np.zeros((0,) * len(parts.kept), object)
         steps = {"combine": _merged, "split_every": every}
         seen = da.reduction(seen, _as_it_is, _merged, axis=axes, concatenate=False, dtype=object, meta=meta, **steps)
-    return delayed(side_by_side)(seen.to_delayed().tolist(), len(parts.kept))
+    return delayed(side_by_side, pure=True)(seen.to_delayed().tolist(), len(parts.kept))
 
 
 def _as_it_is(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:

@@ -157,6 +157,7 @@ def _short(value: float | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+@np.errstate(all="ignore")
 def outliers_of(largest: NDArray[Any]) -> NDArray[np.intp]:
     """Return the indices of magnitudes of at least six times the median; no indices if the median is 0."""
     middle = np.median(largest) if largest.size else 0.0

@@ -58,6 +58,7 @@ _LINES = {
 }
 
 
+@np.errstate(all="ignore")  # of the caller
 def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axes:
     """Draw the values of an array as a histogram above the grid of its codes; clipped values are orange.
 
@@ -154,6 +155,7 @@ def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> A
     return values / scale + zero_point
 
 
+@np.errstate(all="ignore")  # of the caller
 def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the largest magnitude of each channel, and the root mean square of its errors, to find outliers.
 
@@ -268,6 +270,7 @@ def _mark(a: Axes, along: int, largest: Array, outliers: Array) -> None:
         a.annotate(f"{channel}", near, xytext=(5, -3), textcoords="offset points", fontsize="small")
 
 
+@np.errstate(all="ignore")  # of the caller
 def calibration(
     calibrator: Calibrator,
     *,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from fastq.kernels import status
 from fastq.ops.cast import SOURCES, TARGETS, cast_floats
 from fastq.system.arguments import as_array, as_choice, as_dtype, is_a, native, shown
-from fastq.system.dtypes import Array
+from fastq.system.dtypes import INTEGER_DTYPES, Array
 
 # names of the specification, and of fastq's formulas
 ROUNDINGS = {
@@ -24,7 +24,7 @@ ROUNDINGS = {
     "towards-negative": "floor",
     "nearest-away": "half_away",
 }
-_NUMBERS = "an integer or float dtype"
+_NUMBERS = f"float16, float32, float64, {INTEGER_DTYPES}"
 _OF_INTEGERS = "'clamp' or 'wrap'"
 
 
@@ -103,7 +103,7 @@ def cast_value(
     target = as_dtype(dtype, "dtype", _NUMBERS)
     for name, each in (("x", x.dtype), ("dtype", target)):
         if each.kind not in "iuf" or each.itemsize > 8:
-            raise TypeError(f"{name} must be of {_NUMBERS}, not {each}")
+            raise TypeError(f"{name} must be {_NUMBERS}, not {each}")
     as_choice(rounding, "rounding", ROUNDINGS)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp", "wrap"))

@@ -349,7 +349,12 @@ WRONG = [
         {"out": ARRAY},
         "out must be an array of uint8 with 1 dimensions that can be writ",
     ),
-    ("dequantize_linear", (ARRAY, F64), {}, "codes must be int8, uint8, int16, uint16, int32 or of a dtype of ml"),
+    (
+        "dequantize_linear",
+        (ARRAY, F64),
+        {},
+        "codes must be int8, uint8, int16, uint16, int32, or integers of up to 4 bits",
+    ),
     ("dequantize_linear", (types.int8, F64), {"dtype": "float16"}, "dtype must be float32 or float64 in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"axis": 0}, "axis must be None in compiled code: parameters are those of all"),
     (

@@ -34,7 +34,8 @@ ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
 LARGEST_ALIGNMENT = 1 << 16  # a smaller file is read as a whole
 # llama.cpp reads no more
-MOST_DIMENSIONS = 4
+MOST_DIMENSIONS = 64  # of an array of NumPy
+LLAMA_DIMENSIONS = 4  # which llama.cpp reads; convolutions over time and space, of video models, have more
 LARGEST = 2**63 - 1
 STRING = 8
 ARRAY = 9
@@ -378,7 +379,7 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
         size *= max(length, 1)
         if size > LARGEST // 8:
             raise ValueError(f"tensor {name!r} can't have the shape {lengths}")
-    while len(lengths) > 1 and lengths[-1] == 1:  # llama.cpp counts and writes dimensions like this
+    while 1 < len(lengths) <= LLAMA_DIMENSIONS and lengths[-1] == 1:  # llama.cpp counts and writes dimensions like this
         lengths.pop()
     lengths = lengths or [1]
     if kind.block and lengths[0] % kind.block:

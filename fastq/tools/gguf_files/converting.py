@@ -82,6 +82,10 @@ def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, p
     _say_unfit(targets, types_of([_with_whole_blocks(spec) for spec in specs]), say)
     if unknown := [spec.name for spec in targets if not spec.kind.block]:
         say(f"copied unchanged, since fastq does not know their types: {_quoted(unknown)}")
+    if deep := [spec.name for spec in targets if len(spec.shape) > container.LLAMA_DIMENSIONS]:
+        most = container.LLAMA_DIMENSIONS
+        told = "" if request.dequantize else ", and they are copied"
+        say(f"llama.cpp does not read tensors of more than {most} dimensions{told}: {_quoted(deep)}")
     if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
         say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_quoted(long)}")
     return _convert(source, out, targets, added, progress)
@@ -93,7 +97,7 @@ def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorTy
     in_blocks = spec.kind.block != 1
     if request.dequantize:
         chosen = TENSOR_TYPES[request.mix.default] if in_blocks else chosen if kind.is_float else kind
-    elif not kind.block:
+    elif not kind.block or len(spec.shape) > container.LLAMA_DIMENSIONS:
         return kind
     if kind == chosen or not spec.size:
         return kind

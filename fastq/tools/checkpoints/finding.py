@@ -324,27 +324,39 @@ def _mxfp4(source: ModelFolder, module: str, spec: TensorSpec, entry: Entry) -> 
 OWN_PACKINGS = "", "exllamav2", "triton", "tritonv2"  # of auto-round, as it calls them after its own name
 
 
-def _of_awq(entry: Entry) -> tuple[str, Any]:
+OWN_WIDTHS = "dynamic", "extra_config"  # keys by which modules have widths of their own
+
+
+class _Words(NamedTuple):
+    """The layout of words of codes, and what quantization_config says of all modules."""
+
+    layout: str
+    group_size: Any
+    bits: Any = None  # None where modules may have widths of their own
+
+
+def _of_awq(entry: Entry) -> _Words:
     """Return the layout and the size of groups."""
     version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
     version = "llm-awq" if entry.get("backend") == "llm-awq" else version
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
-    return "awq", entry.get("group_size") or entry.get("q_group_size")
+    return _Words("awq", entry.get("group_size") or entry.get("q_group_size"), bits)
 
 
-def _of_gptq(entry: Entry) -> tuple[str, Any]:
+def _of_gptq(entry: Entry) -> _Words:
     version = str(entry.get("checkpoint_format") or entry.get("format") or "gptq").lower()
     if version not in ("gptq", "gptq_v2") or entry.get("is_marlin_format"):
         found = "marlin" if entry.get("is_marlin_format") else version
         raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read")
-    return version, entry.get("group_size")
+    bits = None if any(entry.get(key) for key in OWN_WIDTHS) else entry.get("bits")
+    return _Words(version, entry.get("group_size"), bits)
 
 
-def _of_auto_round(entry: Entry) -> tuple[str, Any]:
+def _of_auto_round(entry: Entry) -> _Words:
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
-    told = {key: entry[key] for key in ("bits", "group_size") if key in entry}
+    told = {key: entry[key] for key in ("bits", "group_size", *OWN_WIDTHS) if key in entry}
     if "gptqmodel" in packing or packing.removeprefix("auto_round").lstrip(":") in OWN_PACKINGS:
         return _of_gptq(told | {"format": "gptq_v2"})  # with zero points as they are
     if "gptq" in packing:
@@ -354,9 +366,9 @@ def _of_auto_round(entry: Entry) -> tuple[str, Any]:
     raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
 
 
-def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[str, Any]) -> StoredWeight:
+def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: _Words) -> StoredWeight:
     """Return a weight in a layout; its zero points tell its width, which may differ between modules."""
-    layout, group_size = options
+    layout, group_size, told = options
     needed = ("qweight", "qzeros", "scales")
     is_awq = layout == "awq"
     names = {end: f"{module}.{end}" for end in (needed if is_awq else (*needed, "g_idx"))}
@@ -369,6 +381,8 @@ def _packed(source: ModelFolder, module: str, spec: TensorSpec, options: tuple[s
     bits = zeros[1] * 32 // outputs
     if bits not in ((4,) if is_awq else (2, 3, 4, 8)):
         raise ValueError(f"its qzeros of shape {zeros} are for {bits} bits, which {layout} does not have")
+    if told is not None and told != bits:
+        raise ValueError(f"its qzeros of shape {zeros} are for {bits} bits, but {KEY} has bits {told!r}: one is wrong")
     columns = spec.shape[0] if is_awq else spec.shape[0] * 32 // bits
     if (rows := spec.shape[1] * 32 // bits if is_awq else spec.shape[1]) != outputs:
         raise ValueError(f"its qweight of shape {spec.shape} has {rows} outputs in {layout}, its scales have {outputs}")

@@ -107,6 +107,28 @@ OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
 # where compressed-tensors has them
 _AS_STORED = "integer", "compute", "magnitude"
 STORABLE = [r.name for r in CONVENTIONS.values() if (r.zero_point, r.stored_type, r.symmetric_extreme) == _AS_STORED]
+
+
+class Storable(click.Choice[str]):
+    """A convention whose parameters files can hold; of others the reason why they can't is told."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of a convention."""
+        row = CONVENTIONS.get(value)
+        if row is not None and value not in self.choices:
+            if row.zero_point != "integer":
+                why = "its zero points are no codes"
+            elif row.stored_type != "compute":
+                why = f"its scales are {row.stored_type}"
+            else:
+                why = "its scales may be negative"
+            self.fail(
+                f"{value!r} is for fastq.quantize in Python: {why}, and readers of such files do not expect that; "
+                f"files can have {', '.join(self.choices)}"
+            )
+        return super().convert(value, param, ctx)
+
+
 FORMAT_HELP = f"Code format: {FAMILIES}."
 LIKE_HELP = "Quantize only the tensors of FILE, each with its scheme there; FILE is the output of suggest --json."
 AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale per tensor.  [default: 0; for blocks -1]"
@@ -150,7 +172,14 @@ TO_DEQUANTIZE = files.Source(
 )
 @files.range_option
 @files.imatrix_option
-@files.choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
+@click.option(
+    "--convention",
+    type=Storable(STORABLE),
+    metavar="NAME",
+    default=STORABLE[0],
+    show_default=True,
+    help=CONVENTION_HELP.format(", ".join(STORABLE)),
+)
 @files.nan_option
 @table_options
 @files.force_option

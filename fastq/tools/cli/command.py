@@ -7,9 +7,14 @@ imported, which takes longer than the start of the interpreter.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+
+SILENCE = 1.0  # seconds after which a user is told what takes so long
 
 NEEDED = ("click", "rich", "safetensors", "ml_dtypes")  # the extra cli of pyproject.toml
 
@@ -51,6 +56,24 @@ class Ending:
             os._exit(self.exit_code)
 
 
+@contextlib.contextmanager
+def notice_if_slow(what: str) -> Iterator[None]:
+    """Say what is going on if it takes longer than a second, on standard error if that is a terminal."""
+    timer = threading.Timer(SILENCE, _say, [what])
+    timer.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _say(what: str) -> None:
+    with contextlib.suppress(OSError):  # of a terminal that is gone
+        os.write(2, f"fastq: {what}\n".encode(errors="replace"))
+
+
 def main() -> None:
     """Run the command line."""
     ending = Ending()
@@ -67,7 +90,8 @@ def main() -> None:
             " pip uninstall fastq fastq-kernels and install one of the two"
         )
     try:
-        from fastq.tools.cli import app
+        with notice_if_slow("importing its libraries"):
+            from fastq.tools.cli import app
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in NEEDED:

@@ -18,6 +18,7 @@ from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
 from fastq.system import labels
 from fastq.tools.cli import files, report
+from fastq.tools.cli.command import notice_if_slow
 from fastq.tools.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
 from fastq.tools.cli.quantizing import inspect_gguf
 from fastq.tools.cli.report import Shown, as_float, json_option, operands, print_json, show, table_options, total_text
@@ -78,7 +79,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         return
     with files.failures(called(source), source):
         try:
-            found = tensors_of(source, say=note)
+            with notice_if_slow(f"opening {called(source)}"):
+                found = tensors_of(source, say=note)
         except ValueError as error:
             try:  # if config.json is invalid
                 found = tensors_of(source, as_stored=True)
@@ -125,7 +127,8 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     tensor.
     """
     with files.failures(called(source), source):
-        opened = tensors_of(source, say=note)
+        with notice_if_slow(f"opening {called(source)}"):
+            opened = tensors_of(source, say=note)
         _note_codes(source, opened)
         found = opened.values()
         parts = parts_of_weights(elsewhere_in(opened.values()))
@@ -259,7 +262,7 @@ def compare(a: Path, b: Path, at_least: float | None, **given: Any) -> None:
 
 def _opened(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one side; an error is about its file."""
-    with files.failures(called(path), path):
+    with files.failures(called(path), path), notice_if_slow(f"opening {called(path)}"):
         tensors = tensors_of(path, say=note)
     _note_codes(path, tensors)
     return tensors

@@ -17,6 +17,7 @@ import click
 
 import fastq
 from fastq.tools.cli import files
+from fastq.tools.cli.command import notice_if_slow
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.files.patterns import check_patterns, fits
 from fastq.tools.files.pipeline import count_text
@@ -251,11 +252,13 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 def _opened(source: Path) -> Iterator[Any]:
     """Open a file or a store without decoding, in chunks if dask is installed."""
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
-    groups = groups_of(source, **AS_STORED)
-    for group in groups.values():
-        group.close()
-    if len(groups) > 1:
-        names = ", ".join(sorted(name for name in groups if name != "/"))
-        raise ValueError(f"it has groups, and only the root group would be written: {names}")
-    with library().open_dataset(source, chunks=chunks, **AS_STORED, **way_to(source)) as ds:
+    with notice_if_slow(f"opening {files.called(source)}, with xarray"):
+        groups = groups_of(source, **AS_STORED)
+        for group in groups.values():
+            group.close()
+        if len(groups) > 1:
+            names = ", ".join(sorted(name for name in groups if name != "/"))
+            raise ValueError(f"it has groups, and only the root group would be written: {names}")
+        opened = library().open_dataset(source, chunks=chunks, **AS_STORED, **way_to(source))
+    with opened as ds:
         yield ds

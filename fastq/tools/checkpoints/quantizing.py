@@ -6,6 +6,7 @@ import functools
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
@@ -25,7 +26,7 @@ from fastq.tools.checkpoints.names import fused_with
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.tools.checkpoints.stacks import Stack
 from fastq.tools.files.containers import SafetensorsSource, TensorSpec, bytes_of, spec_of
-from fastq.tools.files.pipeline import Piece, Task, copied, errors_of, naming
+from fastq.tools.files.pipeline import Piece, Task, copied, errors_of, naming, some_of
 from fastq.tools.gguf_files.imatrix import Imatrix, Wanted, weigh
 from fastq.tools.gguf_files.names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
@@ -210,6 +211,7 @@ class Quantization:
         self.plan: Plan = make_plan(self.tensors, source.config, rules)
         chosen = {scheme.name: asdict(scheme) for scheme in (rules.scheme, *(scheme for _, scheme in rules.schemes))}
         self.notes: list[str] = []
+        self.rough: Counter[str] = Counter()  # scales of each matrix that have few digits or none
         self.importance = self._weighed(imatrix) if imatrix else {}
         digests = {name: hashlib.sha256(rows.tobytes()).hexdigest() for name, rows in self.importance.items()}
         self.key = {"rules": repr(rules), "schemes": chosen, "arithmetic": asdict(self.arithmetic), "imatrix": digests}
@@ -232,6 +234,16 @@ class Quantization:
 
     def _form(self, matrix: Matrix) -> StoredForm:
         return form_of(matrix.scheme, matrix.shape, self.arithmetic.dtype)
+
+    def rough_lines(self) -> list[str]:
+        """Return what is told of scales that have few digits, once matrices were encoded."""
+        found = [f"{module} ({count:,})" for module, count in sorted(self.rough.items()) if count]
+        if not found:
+            return []
+        return [
+            "scales below the normal numbers of float16, the dtype of the model, whose weights lose digits or become "
+            f"0: {some_of(found)}; --ignore leaves a matrix as it is"
+        ]
 
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
@@ -279,6 +291,8 @@ class Quantization:
     def _encoded(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
         with naming(lambda error: _failure(matrix, error)):
             arrays, x, q = self._encode(matrix, rows, factor)
+        if self.arithmetic.dtype == "F16" and not matrix.scheme.weights.scale_dtype:
+            self.rough[matrix.module] += encoding.rough_scales(x, q)
         stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
         return Piece(stored, rows.nbytes, errors_of(x, q))
 

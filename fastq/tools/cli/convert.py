@@ -148,7 +148,7 @@ def convert_command(
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
-        lines = left_as_floats(conversion.plan, conversion.source, rules)
+        lines = conversion.rough_lines() + left_as_floats(conversion.plan, conversion.source, rules)
         lines += code_of_its_own(conversion.plan, conversion.source)
         for line in [*lines, *loading(out, conversion.source, conversion.plan.matrices)]:
             note(line)

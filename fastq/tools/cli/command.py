@@ -1,20 +1,17 @@
 """The command `fastq`, which Ctrl-C ends with one line and exit code 130.
 
-This module imports only the standard library. The signals are handled before NumPy, click and the rest of fastq are
+This module and what it imports need only the standard library. Signals are handled before NumPy, click and the rest are
 imported, which takes longer than the start of the interpreter.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
 
-SILENCE = 1.0  # seconds after which a user is told what takes so long
+from fastq.tools.cli.waits import notice_if_slow
 
 NEEDED = ("click", "rich", "safetensors", "ml_dtypes")  # the extra cli of pyproject.toml
 
@@ -54,24 +51,6 @@ class Ending:
                     stream.flush()
         finally:
             os._exit(self.exit_code)
-
-
-@contextlib.contextmanager
-def notice_if_slow(what: str) -> Iterator[None]:
-    """Say what is going on if it takes longer than a second, on standard error if that is a terminal."""
-    timer = threading.Timer(SILENCE, _say, [what])
-    timer.daemon = True
-    if sys.stderr is not None and sys.stderr.isatty():
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _say(what: str) -> None:
-    with contextlib.suppress(OSError):  # of a terminal that is gone
-        os.write(2, f"fastq: {what}\n".encode(errors="replace"))
 
 
 def main() -> None:

@@ -18,12 +18,12 @@ from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
 from fastq.system import labels
 from fastq.tools.cli import files, report
-from fastq.tools.cli.command import notice_if_slow
 from fastq.tools.cli.files import FOLDER, IN_PART, TOO_FAR, ZARR_STORE, called, in_one_line, note
 from fastq.tools.cli.quantizing import inspect_gguf
 from fastq.tools.cli.report import Shown, as_float, json_option, operands, print_json, show, table_options, total_text
 from fastq.tools.cli.suggesting import Suggestion, Trials, Way, cheapest, command, schemes_for
 from fastq.tools.cli.tables import Entry, arranged, cell_text, print_line, print_table, shape_text
+from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files import pipeline
 from fastq.tools.files.codes import parts_of_weights
 from fastq.tools.files.pipeline import (

@@ -17,8 +17,8 @@ import click
 
 import fastq
 from fastq.tools.cli import files
-from fastq.tools.cli.command import notice_if_slow
 from fastq.tools.cli.tables import Entry, print_table
+from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files.patterns import check_patterns, fits
 from fastq.tools.files.pipeline import count_text
 from fastq.tools.tensors import copies

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fastq.tools.cli import command
+from fastq.tools.cli import waits
 
 
 class Stream:
@@ -21,29 +21,29 @@ class Stream:
 def written(monkeypatch):
     """What is written to standard error past Python."""
     found = []
-    monkeypatch.setattr(command.os, "write", lambda number, content: found.append((number, content)))
-    monkeypatch.setattr(command, "SILENCE", 0.02)
+    monkeypatch.setattr(waits.os, "write", lambda number, content: found.append((number, content)))
+    monkeypatch.setattr(waits, "SILENCE", 0.02)
     return found
 
 
 def waited(what, for_words_of):
-    with command.notice_if_slow(what):
+    with waits.notice_if_slow(what):
         deadline = time.monotonic() + 5
         while for_words_of is not None and not for_words_of and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
 def test_a_wait_is_told_on_a_terminal(written, monkeypatch):
-    monkeypatch.setattr(command.sys, "stderr", Stream(True))
+    monkeypatch.setattr(waits.sys, "stderr", Stream(True))
     waited("opening big.nc", written)
     assert written == [(2, b"fastq: opening big.nc\n")]
 
 
 def test_what_is_quick_or_goes_to_a_pipe_is_not(written, monkeypatch):
-    monkeypatch.setattr(command.sys, "stderr", Stream(True))
+    monkeypatch.setattr(waits.sys, "stderr", Stream(True))
     waited("opening small.nc", None)
     for stream in (Stream(False), None):
-        monkeypatch.setattr(command.sys, "stderr", stream)
-        with command.notice_if_slow("opening big.nc"):
+        monkeypatch.setattr(waits.sys, "stderr", stream)
+        with waits.notice_if_slow("opening big.nc"):
             time.sleep(0.05)
     assert written == []

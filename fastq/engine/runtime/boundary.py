@@ -128,17 +128,18 @@ def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
 
     Under `np.errstate(all="raise")` of a caller a number that underflows is what it is otherwise.
     """
-    computed = np.errstate(all="ignore")(function)
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         if _is_standard():
-            return computed(*args, **kwargs)
+            with np.errstate(all="ignore"):
+                return function(*args, **kwargs)
         mode = None
         try:
             with Held():
                 mode = _exchange()(STANDARD)
-            return computed(*args, **kwargs)
+            with np.errstate(all="ignore"):
+                return function(*args, **kwargs)
         finally:
             if mode is not None:
                 _exchange()(mode)

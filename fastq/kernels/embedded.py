@@ -140,7 +140,7 @@ def number_of(kind: Any, names: str) -> Any:
 
 def _converter(conversion, x, out, of_array, of_scalar, messages: Messages) -> Any:
     """Return what converts in code of Numba, by a traced function for arrays and one for scalars."""
-    refuse = _refusing(messages)
+    refuse = _refuser(messages)
     if not isinstance(x, types.Array):
         return _scalar_converter(conversion, of_scalar, refuse)
     to_new = _converter_to_new(conversion, x, of_array, refuse)
@@ -163,7 +163,7 @@ def _scalar_converter(conversion, of_scalar, refuse) -> Any:
 def _converter_to_new(conversion, x, of_array, refuse) -> Any:
     """Return what converts an array to a new one in C order."""
     fill = numba_intrinsic(of_array, conversion, result=types.int64, around=QUIETLY)
-    contiguous = _as_it_is if x.layout == "C" else _copied
+    contiguous = _as_it_is if x.layout == "C" else _copy
     element = conversion.result
 
     @register_jitable
@@ -178,7 +178,7 @@ def _converter_to_new(conversion, x, of_array, refuse) -> Any:
 def _converter_to_out(conversion, x, out, of_array, refuse, to_new) -> Any:
     """Return what converts an array to one that is given: straight, where both lie apart and out is contiguous."""
     fill = numba_intrinsic(of_array, conversion, result=types.int64, around=QUIETLY)
-    contiguous = _as_it_is if x.layout == "C" else _copied
+    contiguous = _as_it_is if x.layout == "C" else _copy
     is_apart = _are_apart if out.layout == x.layout == "C" else _always if out.layout == "C" else _never
 
     @register_jitable
@@ -194,7 +194,7 @@ def _converter_to_out(conversion, x, out, of_array, refuse, to_new) -> Any:
     return convert_to_out
 
 
-def _refusing(messages: Messages) -> Any:
+def _refuser(messages: Messages) -> Any:
     """Return what raises the error that a status stands for."""
     first, second, third = messages
 
@@ -216,7 +216,7 @@ def _as_it_is(item):
 
 
 @register_jitable
-def _copied(x):
+def _copy(x):
     return x.copy()
 
 
@@ -282,13 +282,13 @@ def _convert_scalar(conversion, x, scale, zero_point):
     zero_point, zero_point_is_right = _checked_zero_point(conversion, zero_point)
     nan = nan_mask(conversion.spec, x)
     status = _status(scale_is_right, zero_point_is_right, nan ^ True)
-    return status, _converted(conversion, x, scale, zero_point)
+    return status, _convert_number(conversion, x, scale, zero_point)
 
 
 @traced
 def _convert_scalar_by_range(conversion, x):
     scale, zero_point, status = _parameters_of_range(conversion, x, x, x != x)
-    return status, _converted(conversion, x, scale, zero_point)
+    return status, _convert_number(conversion, x, scale, zero_point)
 
 
 @traced
@@ -337,7 +337,7 @@ def _parameters_of_range(conversion, lo, hi, nan):
 
 
 @traced
-def _converted(conversion, x, scale, zero_point):
+def _convert_number(conversion, x, scale, zero_point):
     """Convert a scalar."""
     spec = spec_of(conversion)
     value = to_compute(spec, x, v.pointer(0, conversion.scale))

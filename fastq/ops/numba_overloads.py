@@ -269,7 +269,7 @@ def _refusal_of(name: str) -> Callable[..., Any]:
 def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: Any) -> Conversion:
     """Return the conversion of `fastq.quantize_linear`."""
     named = _number_dtype(zero_point, "zero_point"), _dtype(out, "out")
-    request = _resolved(by_numbers, _dtype(x, "x"), _constants(LinearOptions, options), *named)
+    request = _resolve(by_numbers, _dtype(x, "x"), _constants(LinearOptions, options), *named)
     _refuse_noise(request, options)
     qtype = request.qtype
     if qtype.packed:
@@ -289,8 +289,8 @@ def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given
     if wanted is None:
         wanted = dtype_by_scale(scale_dtype)
     else:
-        wanted = _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
-    request = _resolved(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
+        wanted = _resolve(as_real, wanted, "out" if options.dtype is None else "dtype")
+    request = _resolve(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
     return _with_parameters("dequantize", request, scale, zero_point, (codes, "codes"), out, _values_type(wanted))
 
 
@@ -299,7 +299,7 @@ def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversi
     if not _is_none(importance):
         raise TypingError("importance must be None in compiled code, where no range is searched for")
     kind = _dtype(x, "x")
-    request = _resolved(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
+    request = _resolve(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
     _refuse_noise(request, options)
     if request.qtype.block_size:
         raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
@@ -312,7 +312,7 @@ def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversi
     scale = from_dtype(spec.range_scheme.scale_dtype)
     qtype = str(request.qtype)
     conversion = Conversion(_kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", qtype)
-    return _checked(conversion, x, out)
+    return _check_out(conversion, x, out)
 
 
 def requantize(acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, **given: Any) -> Requantization:
@@ -322,21 +322,21 @@ def requantize(acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, 
     options = _constants(RequantizeOptions, given | {"key": key})
     if options.axis is not None:
         raise TypingError("axis must be None in compiled code: call it for each channel")
-    asked = _resolved(requantization.requantize, _dtype(acc, "acc"), (), options)
-    _resolved(requantization.check_multiplier, _dtype(multiplier, "multiplier"))
+    asked = _resolve(requantization.requantize, _dtype(acc, "acc"), (), options)
+    _resolve(requantization.check_multiplier, _dtype(multiplier, "multiplier"))
     if (kind := _dtype(zero_point, "zero_point")) is None or kind.kind not in "iu":
         raise TypingError(f"zero_point must be of an integer dtype, not {kind}")
     spec = RequantizeSpec(asked.row.arithmetic, asked.bias.name if asked.bias else "", asked.row.below, streams=False)
     codes = (int(asked.qtype.qmin), int(asked.qtype.qmax))
     result = from_dtype(asked.qtype.storage)
     conversion = Requantization(spec, asked.codes, codes, result, "acc", str(asked.qtype))
-    return _checked(conversion, acc, out)
+    return _check_out(conversion, acc, out)
 
 
 # --- dtypes and constants ---------------------------------------------------------------------------------------------
 
 
-def _resolved(resolve: Callable[..., Any], *arguments: Any) -> Any:
+def _resolve(resolve: Callable[..., Any], *arguments: Any) -> Any:
     """Resolve, what is refused as an error of typing."""
     try:
         return resolve(*arguments)
@@ -381,7 +381,7 @@ def _value(option: Any, name: str) -> Any:
         case types.Literal():
             return option.literal_value
         case types.NumberClass() | types.DType():
-            return _resolved(np.dtype, str(option.dtype))
+            return _resolve(np.dtype, str(option.dtype))
         case types.BaseTuple():
             return tuple(_value(each, name) for each in option.types)
         case types.Type():
@@ -403,12 +403,12 @@ def _with_parameters(
 ) -> Conversion:
     """Return the conversion of an array by given parameters, which are one number each."""
     rules, qtype, (x, name), zero_point = request.rules, request.qtype, array, _dtype(zero_point, "zero_point")
-    dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
-    is_float = _resolved(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
+    dtype = _resolve(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
+    is_float = _resolve(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
     codes = None if is_float else (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
     spec = spec_of(op, request.with_granularity(name, (), (), 1))
     conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))
-    return _checked(conversion, x, out)
+    return _check_out(conversion, x, out)
 
 
 def _kernel_spec(spec: OpSpec) -> KernelSpec:
@@ -423,7 +423,7 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
     return from_dtype(dtype)
 
 
-def _checked(conversion: Made, x: Any, out: Any) -> Made:
+def _check_out(conversion: Made, x: Any, out: Any) -> Made:
     if _is_none(out):
         return conversion
     if not isinstance(x, types.Array):

@@ -220,7 +220,7 @@ def test_which_messages_count_nothing(message, expected):
 @pytest.mark.parametrize(
     ("module", "name", "operation"),
     [
-        (reference.codes, "rounded", "quantize_linear"),
+        (reference.codes, "round_to_integers", "quantize_linear"),
         (reference.search, "from_range", "choose_qparams"),
         (reference.operations, "extremes", "minmax"),
     ],
@@ -230,7 +230,7 @@ def test_a_wrong_rule_is_found(module, name, operation, monkeypatch):
 
     def wrong(x, *args):
         result = right(x, *args)
-        if name == "rounded":
+        if name == "round_to_integers":
             return np.floor(x) if args[0] == "half_even" else result
         return tuple(np.nextafter(part, 9).astype(part.dtype) if part.dtype.kind == "f" else part for part in result)
 

@@ -31,7 +31,7 @@ def leading_file(symbol: str) -> CachedFile | None:
     return CachedFile(folder, symbol, hashlib.sha256(key.encode()).digest()) if folder else None
 
 
-def stored_or_compiled(leading: CachedFile | None, compiled: Callable[[], int], is_native: bool) -> int:
+def load_or_compile(leading: CachedFile | None, compiled: Callable[[], int], is_native: bool) -> int:
     """Return the address of code that a file leads to, else of code that Numba finds or compiles.
 
     The file leads to that from now on; for native code it exists then, even if Numba has to be asked again.

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastq.engine.code.folder import code_folder
-from fastq.engine.code.lookup import leading_file, stored_or_compiled
+from fastq.engine.code.lookup import leading_file, load_or_compile
 from fastq.engine.code.settings import are_default
 from fastq.engine.code.sources import SOURCES
 from fastq.system import cpu, imports, tuning
@@ -80,9 +80,9 @@ def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
         leading = leading_file(symbol)
         library = None if _native or (leading and os.path.exists(leading.path)) else _library()
         shipped = ctypes.cast(getattr(library, symbol, 0), ctypes.c_void_p).value
-        found = shipped or stored_or_compiled(leading, recipe.compiled, _native)
-        _recipes[found] = recipe
-        return found
+        place = shipped or load_or_compile(leading, recipe.compiled, _native)
+        _recipes[place] = recipe
+        return place
 
     _known.append(address)
     return address

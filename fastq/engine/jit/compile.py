@@ -49,7 +49,12 @@ def _name(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
 
 def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
     """Return what tells apart functions of one name, and those of modules that have no digest."""
-    constants = [_code(each, None) if isinstance(each, CodeType) else each for each in code.co_consts if each != doc]
+    constants = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            constants.append(_code(constant, None))
+        elif constant != doc:
+            constants.append(constant)
     return code.co_code, code.co_names, constants
 
 
@@ -57,8 +62,8 @@ def _modules(value: Any) -> Iterator[str]:
     """Yield the modules of a type and of its parts, which say how it is compiled."""
     if isinstance(value, tuple):
         yield type(value).__module__
-        for each in value:
-            yield from _modules(each)
+        for part in value:
+            yield from _modules(part)
     elif isinstance(value, types.Type):
         yield type(value).__module__
         yield from _modules(tuple(vars(value).values()))
@@ -129,8 +134,8 @@ class Listing(NamedTuple):
 @functools.cache
 def listing(address: int) -> Listing:
     """Return the origin of the function of `kernel` at an address; it is compiled once more, for this CPU."""
-    if found := found_functions().get(address):
-        address = found.compiled()
+    if recipe := found_functions().get(address):
+        address = recipe.compiled()
     function, result, arguments = next(key for key, known in _functions.items() if known == address)
     with compiling():
         library = compile_library(function, result, arguments)

@@ -22,7 +22,7 @@ from numba import types
 from fastq.engine.jit import scalars
 from fastq.engine.jit.functions import Instruction, TracedFunction
 from fastq.engine.jit.names import cells_of, globals_of, original, stand_in
-from fastq.engine.jit.scalars import UntraceableError, llvm_of, truth, unified
+from fastq.engine.jit.scalars import UntraceableError, joint_type, llvm_of, truth
 from fastq.engine.jit.statements import Hints, Source, WiderTypeError, has_loops
 from fastq.engine.jit.value import (
     RunTimeChoiceError,
@@ -465,7 +465,7 @@ def _kind_of_joined(parts: tuple[Any, ...]) -> types.Type | None:
         return None
     if not all(isinstance(part, Value) or is_number(part) for part in parts):
         raise UntraceableError(f"different constants: {parts}")
-    return unified([kind_of(part) for part in parts])
+    return joint_type([kind_of(part) for part in parts])
 
 
 def _are_equal(constants: tuple[Any, ...]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from numba import types
 
 from fastq.engine.jit.functions import Instruction, TracedFunction
-from fastq.engine.jit.scalars import unified
+from fastq.engine.jit.scalars import joint_type
 from fastq.engine.jit.value import Value, current, has_values, kind_of, llvm_value
 
 
@@ -125,7 +125,7 @@ def _extreme(is_better: Callable[[Any, Any], Any], native: Callable[..., Any]) -
         items = tuple(items[0]) if len(items) == 1 else items
         if not any(isinstance(item, Value) for item in items):
             return native(items, **named)
-        kind = unified([kind_of(item) for item in items])
+        kind = joint_type([kind_of(item) for item in items])
         builder = current().builder
         best = items[0]
         for item in items[1:]:

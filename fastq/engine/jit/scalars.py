@@ -140,7 +140,7 @@ def cast(builder: Any, value: Any, source: types.Type, target: types.Type) -> An
     return value if target.bitwidth == width else (builder.sext if signed else builder.zext)(value, to)
 
 
-def unified(kinds: list[types.Type]) -> types.Type:
+def joint_type(kinds: list[types.Type]) -> types.Type:
     """Return the type of a variable that has values of several ones."""
     first, *others = kinds
     for each in others:
@@ -242,7 +242,7 @@ _ON_FLOATS: dict[Any, Callable[[Any, Any, list[Any]], Any]] = {
 }
 
 
-def _floored(builder: Any, kind: types.Type, values: list[Any]) -> tuple[Any, Any]:
+def _quotient_and_remainder(builder: Any, kind: types.Type, values: list[Any]) -> tuple[Any, Any]:
     """Emit quotient and remainder, rounded down; 0 where the divisor is 0."""
     a, b = values
     zero = ir.Constant(a.type, 0)
@@ -285,8 +285,8 @@ _ON_INTEGERS: dict[Any, Callable[[Any, Any, list[Any]], Any]] = {
     operator.add: lambda builder, kind, v: builder.add(*v, flags=_overflow_flags(kind)),
     operator.sub: lambda builder, kind, v: builder.sub(*v, flags=_overflow_flags(kind)),
     operator.mul: lambda builder, kind, v: builder.mul(*v, flags=_overflow_flags(kind)),
-    operator.floordiv: lambda builder, kind, v: _floored(builder, kind, v)[0],
-    operator.mod: lambda builder, kind, v: _floored(builder, kind, v)[1],
+    operator.floordiv: lambda builder, kind, v: _quotient_and_remainder(builder, kind, v)[0],
+    operator.mod: lambda builder, kind, v: _quotient_and_remainder(builder, kind, v)[1],
     operator.and_: lambda builder, kind, v: builder.and_(*v),
     operator.or_: lambda builder, kind, v: builder.or_(*v),
     operator.xor: lambda builder, kind, v: builder.xor(*v),

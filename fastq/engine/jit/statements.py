@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine.jit.names import cells_of, globals_of
-from fastq.engine.jit.scalars import UntraceableError, llvm_of, unified
+from fastq.engine.jit.scalars import UntraceableError, joint_type, llvm_of
 from fastq.engine.jit.value import Value, is_number, kind_of, leaves, llvm_value, with_leaves
 
 Hints = dict[Any, Any]  # types of variables of loops that have to be wider than they are at first
@@ -144,14 +144,14 @@ class Source:
             case ast.If():
                 return "if", self._value(node.test), self._statements(node.body), self._statements(node.orelse)
             case ast.While():
-                return "while", self._value(node.test), self._statements(node.body), _assigned(node.body)
+                return "while", self._value(node.test), self._statements(node.body), _variables_set_by(node.body)
         target = _Part(ast.Module([ast.Assign([node.target], ast.Name("__item__", ast.Load()))], []), self._file)
         body = self._statements(node.body)
         items = node.iter
         is_range = isinstance(items, ast.Call) and isinstance(items.func, ast.Name) and items.func.id == "range"
         if not is_range:
             return "each", target, self._value(items), body
-        assigned = _assigned([*node.body]) | _assigned([ast.Expr(node.target)])
+        assigned = _variables_set_by([*node.body]) | _variables_set_by([ast.Expr(node.target)])
         return "range", target, self._value(ast.Tuple(items.args, ast.Load())), body, assigned
 
 
@@ -175,7 +175,7 @@ def _definition(code: CodeType) -> ast.FunctionDef:
     return definition  # type: ignore[return-value]
 
 
-def _assigned(nodes: list[Any]) -> set[str]:
+def _variables_set_by(nodes: list[Any]) -> set[str]:
     """Return the names of the variables that statements set."""
     names = [part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)]
     return {name.id for name in names if isinstance(name.ctx, ast.Store)}
@@ -433,7 +433,7 @@ class _Carried:
 
     def _add_leaf(self, name: str, k: int, leaf: Any) -> None:
         kind, phi = self._phis[name, k]
-        wider = unified([kind, kind_of(leaf)])
+        wider = joint_type([kind, kind_of(leaf)])
         if wider != kind:
             self._wider[name, k] = wider
             raise WiderTypeError

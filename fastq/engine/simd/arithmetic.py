@@ -57,12 +57,12 @@ def lanes_from(context, builder, sig, k, like):
     return builder.icmp_unsigned(">=", ir.Constant(integers, list(range(n))), first)
 
 
-def _numbered(kind):
+def _ramp_signature(kind):
     vec = named_type(kind)
     return vec(kind) if isinstance(vec, Vec) else None
 
 
-@instruction(_numbered)
+@instruction(_ramp_signature)
 def ramp(context, builder, sig, kind):
     """Return the numbers of the lanes of a Vec type of integers, from 0 on."""
     return ir.Constant(llvm_type(sig.return_type), list(range(sig.return_type.n)))
@@ -109,7 +109,7 @@ def _broadcast(builder, value, of, kind):
     return splat(builder, value, llvm_type(kind)) if isinstance(kind, Vec) and not isinstance(of, Vec) else value
 
 
-def _named(name: str, emit_lanes: Emit, doc: str, result_of: Callable[[Any], Any] = _same_type):
+def _declare(name: str, emit_lanes: Emit, doc: str, result_of: Callable[[Any], Any] = _same_type):
     typed, emit = _operation(emit_lanes, result_of)
     return instruction(typed, name, doc)(emit)
 
@@ -137,34 +137,36 @@ def _absolute(builder, kind, values: list[Any]):
     return emit_extreme(">")(builder, kind, [values[0], negative]) if is_signed(kind) else values[0]
 
 
-def _unordered(builder, kind, values: list[Any]):
+def _emit_unordered(builder, kind, values: list[Any]):
     return builder.fcmp_unordered("uno", values[0], values[-1])
 
 
 # Hazard: where b is a constant, LLVM makes FMINNM and FMAXNM of these on AArch64, which give NaN where a is a signaling
 # NaN, and -0.0 as the minimum of -0.0 and 0.0. So a is what arithmetic gives, no -0.0 if b is 0.0, or b no constant.
-minimum = _named("minimum", emit_extreme("<"), "``a if a < b else b``, lane by lane: b where either is NaN.")
-maximum = _named("maximum", emit_extreme(">"), "``a if a > b else b``, lane by lane: b where either is NaN.")
-absolute = _named("absolute", _absolute, "Magnitude; that of the most negative integer is itself.")
-rint = _named("rint", _llvm_call("rint"), "Nearest whole number, ties to even.")
-floor = _named("floor", _llvm_call("floor"), "Largest whole number not above x.")
-sqrt = _named("sqrt", _llvm_call("sqrt"), "Square root of float lanes.")
-ceil = _named("ceil", _llvm_call("ceil"), "Smallest whole number not below x.")
-trunc = _named("trunc", _llvm_call("trunc"), "Whole part, towards zero.")
-copysign = _named("copysign", _llvm_call("copysign"), "Float lanes with the magnitude of a and the sign of b.")
-fma = _named("fma", _llvm_call("fma"), "Compute ``a * b + c``, rounded once.")
-is_nan = _named("is_nan", _unordered, "Mask of the lanes that are NaN.", _mask_like)
-either_nan = _named("either_nan", _unordered, "Mask of the lanes where a or b is NaN, in one comparison.", _mask_like)
+minimum = _declare("minimum", emit_extreme("<"), "``a if a < b else b``, lane by lane: b where either is NaN.")
+maximum = _declare("maximum", emit_extreme(">"), "``a if a > b else b``, lane by lane: b where either is NaN.")
+absolute = _declare("absolute", _absolute, "Magnitude; that of the most negative integer is itself.")
+rint = _declare("rint", _llvm_call("rint"), "Nearest whole number, ties to even.")
+floor = _declare("floor", _llvm_call("floor"), "Largest whole number not above x.")
+sqrt = _declare("sqrt", _llvm_call("sqrt"), "Square root of float lanes.")
+ceil = _declare("ceil", _llvm_call("ceil"), "Smallest whole number not below x.")
+trunc = _declare("trunc", _llvm_call("trunc"), "Whole part, towards zero.")
+copysign = _declare("copysign", _llvm_call("copysign"), "Float lanes with the magnitude of a and the sign of b.")
+fma = _declare("fma", _llvm_call("fma"), "Compute ``a * b + c``, rounded once.")
+is_nan = _declare("is_nan", _emit_unordered, "Mask of the lanes that are NaN.", _mask_like)
+either_nan = _declare(
+    "either_nan", _emit_unordered, "Mask of the lanes where a or b is NaN, in one comparison.", _mask_like
+)
 
 
-def _selected(mask, a, b):
+def _select_signature(mask, a, b):
     kind = a if isinstance(a, Vec) else b
     if isinstance(mask, Vec) and not isinstance(kind, Vec):
         kind = Vec(lane_type(kind), mask.n)
     return kind(mask, *(each if isinstance(each, Vec) else lane_type(kind) for each in (a, b)))
 
 
-@instruction(_selected)
+@instruction(_select_signature)
 def select(context, builder, sig, mask, a, b):
     """Select ``a if mask else b``, lane by lane."""
     chosen = [_broadcast(builder, value, of, sig.return_type) for value, of in zip((a, b), sig.args[1:], strict=True)]

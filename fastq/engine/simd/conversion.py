@@ -31,7 +31,7 @@ def _convert_lanes(builder, value, source: types.Type, target: types.Type, vecto
     return builder.trunc(value, vector) if target.bitwidth < source.bitwidth else value
 
 
-def _converted(x, dtype):
+def _convert_signature(x, dtype):
     source = lane_type(x)
     target = dtype.dtype
     if isinstance(source, types.Float) and isinstance(target, types.Integer):
@@ -39,7 +39,7 @@ def _converted(x, dtype):
     return with_lane_type(x, target)(types.unliteral(x), dtype)
 
 
-@instruction(_converted)
+@instruction(_convert_signature)
 def convert(context, builder, sig, x, dtype):
     """Convert lanes to `dtype`: to floats rounded to nearest, between integers modulo 2**bits.
 
@@ -49,14 +49,14 @@ def convert(context, builder, sig, x, dtype):
     return _convert_lanes(builder, x, lane_type(sig.args[0]), lane_type(result), llvm_type(result))
 
 
-def _reinterpreted(x, dtype):
+def _bitcast_signature(x, dtype):
     kind = types.unliteral(x)
     target = dtype.dtype
     bits = lane_count(kind) * (1 if lane_type(kind) == types.boolean else lane_type(kind).bitwidth)
     return (Vec(target, bits // target.bitwidth) if isinstance(kind, Vec) else target)(kind, dtype)
 
 
-@instruction(_reinterpreted)
+@instruction(_bitcast_signature)
 def bitcast(context, builder, sig, x, dtype):
     """Reinterpret the bits of x as lanes of `dtype`, as many as they fill, in the order of memory.
 

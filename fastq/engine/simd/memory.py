@@ -79,12 +79,12 @@ def _lanes_at(where, kind):
     return found if isinstance(where, types.CPointer) and found and lane_type(found) == where.dtype else None
 
 
-def _loaded(where, index, kind):
+def _load_signature(where, index, kind):
     result = _lanes_at(where, kind)
     return None if result is None else result(where, types.intp, kind)
 
 
-@instruction(_loaded)
+@instruction(_load_signature)
 def load(context, builder, sig, where, index, kind):
     """Load the lanes of the Vec or scalar type `kind` from ``where[index]`` on; no alignment is assumed."""
     value = builder.load(_vector_address(builder, where, index, sig.return_type))
@@ -165,15 +165,15 @@ def _rows(builder, where, step, vec: types.Type, count: int):
         yield builder.bitcast(builder.gep(first, [builder.mul(step, step.type(k))]), target)
 
 
-def _stored(where, index, value):
+def _store_signature(where, index, value):
     fits = isinstance(where, types.CPointer) and is_value(value)
     return types.void(where, types.intp, with_lane_type(value, where.dtype)) if fits else None
 
 
-def _storing(name: str, aligned_to: int, doc: str):
+def _declare_store(name: str, aligned_to: int, doc: str):
     """Make a store of a Vec: into the cache, or past it where the address is a multiple of `aligned_to` bytes."""
 
-    @instruction(_stored, name, doc)
+    @instruction(_store_signature, name, doc)
     def stored(context, builder, sig, where, index, value):
         kind = sig.args[2]
         line = builder.store(value, _vector_address(builder, where, index, kind))
@@ -184,13 +184,13 @@ def _storing(name: str, aligned_to: int, doc: str):
     return stored
 
 
-store = _storing("store", 0, "Store the lanes of `value` to ``where[index]`` onwards; no alignment is assumed.")
-stream = _storing(
+store = _declare_store("store", 0, "Store the lanes of `value` to ``where[index]`` onwards; no alignment is assumed.")
+stream = _declare_store(
     "stream",
     LINE,
     "Store past the cache; the CPU faults where the address is aligned neither to the Vec nor to a cache line.",
 )
-stream_granules = _storing(
+stream_granules = _declare_store(
     "stream_granules",
     GRANULE,
     "Store past the cache, a granule at a time; the CPU faults where the address is aligned to less than that.",

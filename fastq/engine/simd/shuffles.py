@@ -28,7 +28,7 @@ def first(context, builder, sig, x):
     return builder.extract_element(x, ir.IntType(32)(0))
 
 
-def _shuffled(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
+def _declare_shuffle(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
     """Make an instruction that picks lanes of a Vec; `lanes_of` gives their indices for its number of lanes."""
 
     @instruction(lambda x: Vec(x.dtype, len(lanes_of(x.n)))(x) if isinstance(x, Vec) else None, name, doc)
@@ -38,10 +38,10 @@ def _shuffled(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
     return across
 
 
-lower = _shuffled("First half of the lanes.", "lower", lambda n: list(range(n // 2)))
-upper = _shuffled("Second half of the lanes.", "upper", lambda n: list(range(n // 2, n)))
-even = _shuffled("Lanes 0, 2, 4, ...", "even", lambda n: list(range(0, n, 2)))
-odd = _shuffled("Lanes 1, 3, 5, ...", "odd", lambda n: list(range(1, n, 2)))
+lower = _declare_shuffle("First half of the lanes.", "lower", lambda n: list(range(n // 2)))
+upper = _declare_shuffle("Second half of the lanes.", "upper", lambda n: list(range(n // 2, n)))
+even = _declare_shuffle("Lanes 0, 2, 4, ...", "even", lambda n: list(range(0, n, 2)))
+odd = _declare_shuffle("Lanes 1, 3, 5, ...", "odd", lambda n: list(range(1, n, 2)))
 
 
 @instruction(lambda a, b: Vec(a.dtype, 2 * a.n)(a, b) if isinstance(a, Vec) and a == b else None)

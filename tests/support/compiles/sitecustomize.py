@@ -24,9 +24,9 @@ class Watched(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            right = module.stored_or_compiled
+            right = module.load_or_compile
 
-            def stored_or_compiled(leading, compiled, is_native):
+            def load_or_compile(leading, compiled, is_native):
                 recipe = compiled.__self__
                 if WRITTEN == "-":
                     raise AssertionError(f"this came not with the package: {tuple(recipe)}")
@@ -34,7 +34,7 @@ class Watched(importlib.abc.MetaPathFinder):
                     print(recipe.symbol, tuple(recipe), file=file)
                 return right(leading, compiled, is_native)
 
-            module.stored_or_compiled = stored_or_compiled
+            module.load_or_compile = load_or_compile
 
         spec.loader.exec_module = exec_module
         return spec

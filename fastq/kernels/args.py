@@ -28,7 +28,8 @@ _COMPARE = [
 ]
 
 _HISTOGRAM = [
-    ("bins", np.float64),  # of a histogram on either side of 0
+    ("bins", np.int64),  # of a histogram on either side of 0
+    ("bin_bits", np.int64),  # of a mantissa, which tell the bins of an octave apart
     ("counts", np.int64),  # of a part in a partial result; also of bits
     ("interleaved", np.int64),  # histograms of a part, in which neighbouring elements are counted
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -48,8 +49,8 @@ class Calibrator:
         Whose arithmetic the parameters follow.
     bins : int, optional
         Number of histogram bins on either side of 0: a power of two from 16 to 2**20; by default 4096, or 1024 with an
-        axis. Each channel takes ``16 * bins`` bytes, so 4096 channels take 64 MiB by default. While it runs, `update`
-        needs two and a half times as much memory.
+        axis. They are narrow near 0 and wide further out. Each channel takes ``16 * bins`` bytes, so 4096 channels take
+        64 MiB by default. While it runs, `update` needs two and a half times as much memory.
     nan : {"raise", "zero", "keep", "omit"}
         What to do with NaN: "raise" refuses it, "zero" treats it as 0.0, "keep" (for formats with a NaN) treats it as
         0.0 in ranges, and "omit" leaves it out, such as padding that is not data.
@@ -214,9 +215,9 @@ class Calibrator:
         method : {"minmax", "percentile", "mse", "entropy"}
             How to choose the range: "minmax" takes all of it, "percentile" keeps a share of the elements, "mse" has the
             least squared error, and "entropy" keeps most of the information about the distribution. No range is wider
-            than the data. "percentile" and "entropy" are computed as in onnxruntime.
+            than the data. A warning says if bins are too few for "percentile" or "entropy".
         percentile : float
-            Percentage of the elements that "percentile" keeps, from 0 to 100.
+            Percentage of the elements that "percentile" keeps at least, from 0 to 100.
         quantized_bins : int
             Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to 2**20. If the histogram has
             no more bins than this, the whole range is taken.
@@ -233,6 +234,10 @@ class Calibrator:
         TypeError, ValueError
             If an argument is not as described, or a channel has no elements yet.
         """
+        return self._range(method, percentile, quantized_bins, grid)
+
+    def _range(self, method: str, percentile: float, quantized_bins: int, grid: int) -> tuple[Array, Array]:
+        """Return the range of each channel; warn callers of public methods where bins can't tell it."""
         method = as_choice(method, "method", histogram_ranges.METHODS)
         options = histogram_ranges.Options(
             as_float(percentile, "percentile", 0.0, 100.0),
@@ -243,8 +248,15 @@ class Calibrator:
             raise ValueError(f"quantized_bins must be even and from 2 to {MOST_BINS}, not {options.quantized_bins}")
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
-        lo, hi = histogram_ranges.ranges(self._complete, self._scheme, self._compute, method, options)
-        return lo, hi
+        ends, doubtful = histogram_ranges.ranges(self._complete, self._scheme, self._compute, method, options)
+        if doubtful:
+            where = f" of {len(doubtful)} channels, the first of which is {list(doubtful[0])}," if doubtful[0] else ""
+            warnings.warn(
+                f"bins={self._bins} can't tell the {method} range{where} well: nearly all elements are in few bins, of"
+                " which the last one ends with the largest magnitude; clip x, or pass more bins to Calibrator",
+                stacklevel=3,
+            )
+        return ends
 
     @property
     def _complete(self) -> Histogram:
@@ -267,7 +279,7 @@ class Calibrator:
         ndarray
             Means in the shape of the channels and in the compute type, which is float64 for float64 arrays (an
             ``imatrix=`` must be float32). Each element counts as the middle of its bin, at most half a bin away: with
-            1024 bins that is less than a thousandth of the largest magnitude.
+            1024 bins that is less than a hundredth of it, or a four-millionth of the largest magnitude.
 
         Raises
         ------
@@ -308,7 +320,7 @@ class Calibrator:
         TypeError, ValueError
             If an argument is not as described, or a channel has no elements yet.
         """
-        ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
+        ends = self._range(method, percentile, quantized_bins, grid)
         return self._scheme.of_ranges(*ends)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 
 from fastq.ops import file_parts
 from fastq.ops.file_parts import convention_entry, convention_of, qtype_entry, qtype_of, read_array, with_tuples
-from fastq.ops.histogram import exponents
+from fastq.ops.histogram import bins_of, exponents
 from fastq.results import Histogram
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_int, as_shape, shown, without_duplicates
 
-FORMAT = "fastq.Calibrator 1"
+FORMAT = "fastq.Calibrator 2"
 _LONGEST_LINE = 1 << 16
 MOST_ELEMENTS = 1 << 62
 _DOUBLES = np.dtype("<f8")
@@ -109,8 +109,6 @@ def _check_histograms(data: Histogram) -> Histogram:
     occupied = counts[has_elements] > 0
     ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
     for end, extreme in zip(ends, (data.lo[has_elements], data.hi[has_elements]), strict=True):
-        bin_of = np.floor(np.ldexp(extreme, -widths[has_elements]))
-        bin_of = np.where(extreme < 0, np.minimum(bin_of, -1), bin_of)
-        if not np.array_equal(bin_of + bins, end):
+        if not np.array_equal(bins_of(extreme, widths[has_elements], bins) + bins, end):
             raise ValueError("minima and maxima don't lie in the outermost bins")
     return data

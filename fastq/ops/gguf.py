@@ -32,7 +32,7 @@ from fastq.plan.result import result_of
 from fastq.requests.options import BlockOptions, BlockValuesOptions
 from fastq.requests.quantization import INTEGERS, as_least_error
 from fastq.system.arguments import as_imatrix, native
-from fastq.system.dtypes import Array
+from fastq.system.dtypes import REAL_DTYPES, Array
 
 
 def quantize(
@@ -188,7 +188,7 @@ def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any)
     row = as_block_format(arguments.options.qtype, to_write=True)
     least_error = as_least_error(arguments.options.range, row)
     if data.dtype.name not in _SOURCES:
-        raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
+        raise TypeError(f"data must be {REAL_DTYPES}, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
     importance, rows_each = (None, 0) if imatrix is None else as_imatrix(imatrix, data.shape, row.group)
     weighted = importance is not None and (row.weighted or least_error)

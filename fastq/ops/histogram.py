@@ -1,7 +1,11 @@
-"""Resolve histograms, and merge them: whatever the parts of an array and their order, the sum is the same."""
+"""Resolve histograms, and merge them: whatever the parts of an array and their order, the sum is the same.
+
+Their bins are those of floats of few bits, as wide as the number in them is large: contract C17.2.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -31,6 +35,7 @@ from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
+MOST_OCTAVE_BITS = 8  # 255 octaves: the squares of bins in units of the narrowest one are finite
 
 
 def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
@@ -117,7 +122,12 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     )
     stride = parts if partials > 1 else 0
     args = kernel_args(
-        view.layout, bins=bins, counts=width * interleaved, interleaved=interleaved, partial_stride=stride
+        view.layout,
+        bins=bins,
+        bin_bits=mantissa_bits(bins),
+        counts=width * interleaved,
+        interleaved=interleaved,
+        partial_stride=stride,
     )
     chunk_multiple = length if alone else 1
     plan = plan_launch(
@@ -134,20 +144,52 @@ def empty(shape: tuple[int, ...], bins: int) -> Histogram:
     return Histogram(np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros((*shape, 2 * bins), np.int64))
 
 
+# --- bins -------------------------------------------------------------------------------------------------------------
+
+
+def mantissa_bits(bins: int) -> int:
+    """Return how many bits of a mantissa tell the bins of an octave apart."""
+    bits = bins.bit_length() - 1
+    return max(bits // 2 + 1, bits - MOST_OCTAVE_BITS)
+
+
+def _reach(bins: int) -> int:
+    """Return the exponent of the upper end of all bins, in units of the narrowest one."""
+    bits = mantissa_bits(bins)
+    return bits + (bins >> bits) - 1
+
+
+@functools.cache
+def edge_units(bins: int) -> NDArray[np.float64]:
+    """Return the edges of the bins from 0 on, in units of the narrowest one; nobody may write to them."""
+    bits = mantissa_bits(bins)
+    octave, mantissa = np.divmod(np.arange(bins + 1), 1 << bits)
+    units = np.where(octave, np.ldexp((1 << bits) + mantissa, np.maximum(octave - 1, 0)), mantissa)
+    units.setflags(write=False)
+    return units
+
+
+@functools.cache
+def units_of_both_sides(bins: int) -> NDArray[np.float64]:
+    """Return the edges of all bins, in units of the narrowest one; nobody may write to them."""
+    above = edge_units(bins)
+    units = np.concatenate((-above[:0:-1], above))
+    units.setflags(write=False)
+    return units
+
+
 @in_standard_mode
 def exponents(part: Histogram) -> NDArray[np.int64]:
-    """Return the exponent of the width of the bins of each part."""
-    bins = part.counts.shape[-1] // 2
+    """Return the exponent of the width of the narrowest bins of each part."""
     magnitude = np.maximum(np.maximum(-part.lo, part.hi), 0.0)
-    least = np.frexp(magnitude)[1].astype(np.int64) - (bins.bit_length() - 1)
+    least = np.frexp(magnitude)[1].astype(np.int64) - _reach(part.counts.shape[-1] // 2)
     return np.where(magnitude > 0, np.maximum(least, LEAST_EXPONENT), LEAST_EXPONENT)
 
 
 @in_standard_mode
 def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
     """Return the edges of the bins of histograms with these exponents; the outermost may be infinite."""
-    with np.errstate(over="ignore"):
-        return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponents))
+    return np.asarray(np.ldexp(units_of_both_sides(bins), exponents))
 
 
 @in_standard_mode
@@ -158,18 +200,47 @@ def merge(a: Histogram, b: Histogram) -> Histogram:
     return both._replace(counts=_merge_bins(a, exponents_of_both) + _merge_bins(b, exponents_of_both))
 
 
+@in_standard_mode
+def bins_of(numbers: Array, exponents: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+    """Return the bin of each number, from -bins on, in a histogram of its own exponent."""
+    quotients = np.ldexp(np.abs(numbers), -exponents)
+    k = np.searchsorted(edge_units(bins), quotients, side="right") - 1
+    return np.where(numbers < 0, -1 - k, k)
+
+
+def widen(counts: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
+    """Return the counts, along the last axis, of bins of which the narrowest are 2**steps times as wide."""
+    bins = counts.shape[-1] // 2
+    first, place = _bins_to_join(bins, steps)
+    whole = 1 << mantissa_bits(bins)
+    moved = steps * whole  # octaves further out keep their bins
+    sums = np.zeros_like(counts)
+    sides = slice(bins, None), slice(bins - 1, None, -1)
+    for side in sides:
+        old, new = counts[..., side], sums[..., side]
+        new[..., whole : max(bins - moved, whole)] = old[..., whole + moved :]
+        new[..., place] = np.add.reduceat(old[..., : whole + moved], first, axis=-1)
+    return sums
+
+
+@functools.lru_cache(maxsize=256)
+def _bins_to_join(bins: int, steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which bins are the first of those that become one, and which one they become, from 0 on."""
+    bits = mantissa_bits(bins)
+    octave, mantissa = np.divmod(np.arange(min((steps + 1) << bits, bins)), 1 << bits)
+    number = np.where(octave, (1 << bits) + mantissa, mantissa)  # with bins as wide as those of its octave
+    place = number >> np.clip(steps + 1 - np.maximum(octave, 1), 0, 62)
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    return first, place[first]
+
+
 def _merge_bins(part: Histogram, target_exponents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
     steps = np.where(part.lo <= part.hi, target_exponents - exponents(part), 0)
     if not steps.any():
         return part.counts
     counts = part.counts.copy()
-    bins = part.counts.shape[-1] // 2
     for step in np.unique(steps[steps > 0]):
         these = steps == step
-        wide = 1 << min(int(step), bins.bit_length() - 1)
-        sums = counts[these].reshape(-1, 2 * bins // wide, wide).sum(axis=-1)
-        counts[these] = 0
-        side = bins - bins // wide
-        counts.reshape(-1, 2 * bins)[these.reshape(-1), side : 2 * bins - side] = sums
+        counts[these] = widen(counts[these], int(step))
     return counts

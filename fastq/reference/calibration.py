@@ -87,7 +87,8 @@ class Calibrator:
             elements = x[part][~np.isnan(x[part])]  # NaN remains only if it is left out
             if elements.size:
                 lo[part], hi[part] = elements.min() + 0.0, elements.max() + 0.0
-                counts[part] = np.bincount(bins_of(elements, self.bins) + self.bins, minlength=2 * self.bins)
+                for k in bins_of(elements, self.bins):
+                    counts[part][self.bins + k] += 1
         return Histogram(lo, hi, counts)
 
     def _histogram_of_all_channels(self) -> Histogram:
@@ -117,7 +118,7 @@ class Calibrator:
         for part in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
             edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
             if method == "entropy":
-                low, high = entropy_range(*_without_empty_ends(counts[part], edges), quantized_bins)
+                low, high = entropy_range(counts[part], edges, quantized_bins)
             else:
                 low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
             ends[0][part], ends[1][part] = np.clip((low, high), lo[part], hi[part])
@@ -133,8 +134,10 @@ class Calibrator:
             high = float(hi[part])
             squares = []
             exponent = exponent_of(max(-low, high, 0.0), self.bins)
+            ends = [edge(k, self.bins) for k in range(self.bins + 1)]
             for k, count in enumerate(counts[part].tolist(), -self.bins):
-                middle = min(max(k + 0.5, math.ldexp(low, -exponent)), math.ldexp(high, -exponent))
+                middle = (ends[k] + ends[k + 1]) / 2 if k >= 0 else -(ends[-1 - k] + ends[-k]) / 2
+                middle = min(max(middle, math.ldexp(low, -exponent)), math.ldexp(high, -exponent))
                 squares.append(float(count) * (middle * middle))
             means[part] = np.ldexp(math.fsum(squares) / int(counts[part].sum()), 2 * exponent)
         return means.astype(self.compute)
@@ -151,7 +154,8 @@ class Calibrator:
         middles = np.empty(counts.shape)
         for part in np.ndindex(lo.shape):
             exponent = exponent_of(max(float(-lo[part]), float(hi[part]), 0.0), self.bins)
-            of_bins = np.ldexp(np.arange(-self.bins, self.bins) + 0.5, exponent)  # finite, as no edge needs to be
+            edges = edges_in_widths(self.bins)
+            of_bins = np.ldexp((edges[:-1] + edges[1:]) / 2, exponent)  # finite, as no edge needs to be
             middles[part] = np.clip(of_bins, lo[part], hi[part])
         middles = middles.astype(self.compute)
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
@@ -169,88 +173,125 @@ class Calibrator:
         return ends
 
 
+def edge(k: int, bins: int) -> float:
+    """Return the magnitude at which bin k begins, in widths of the narrowest bin."""
+    # contract 17.2
+    b = bins.bit_length() - 1
+    m = max(b // 2 + 1, b - 8)
+    return float(k) if k < 1 << m else math.ldexp((1 << m) + k % (1 << m), (k >> m) - 1)
+
+
+def edges_in_widths(bins: int) -> NDArray[np.float64]:
+    """Return the edges on both sides of 0, in widths of the narrowest bin."""
+    above = [edge(k, bins) for k in range(1, bins + 1)]
+    return np.array([*(-end for end in reversed(above)), 0.0, *above])
+
+
 def exponent_of(magnitude: float, bins: int) -> int:
-    """Return the smallest e, from -1022 on, with magnitude < bins * 2**e."""
+    """Return the smallest e, from -1022 on, with magnitude < edge(bins) * 2**e."""
     # contract 17.2
     e = LEAST_EXPONENT
+    end = edge(bins, bins)
     with np.errstate(over="ignore"):
-        while magnitude >= np.ldexp(float(bins), e):
+        while magnitude >= np.ldexp(end, e):
             e += 1
     return e
 
 
 def bins_of(x: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
-    """Return the bin of each number: floor(x / 2**e), negative even if the quotient underflows."""
+    """Return the bin of each number, those of negative ones from -1 down."""
     # contract 17.2
-    quotient = np.floor(np.ldexp(x, -exponent_of(float(np.abs(x).max()), bins)))
-    return np.where(x < 0, np.minimum(quotient, -1), quotient).astype(np.int64)
+    edges = [edge(k, bins) for k in range(bins + 1)]
+    magnitudes = np.ldexp(np.abs(x), -exponent_of(float(np.abs(x).max()), bins))
+    k = np.searchsorted(edges, magnitudes, side="right") - 1
+    return np.where(x < 0, -1 - k, k)
 
 
 def edges_of(lo: float, hi: float, bins: int) -> NDArray[np.float64]:
     """Return the edges of the bins of a range; the outermost may be infinite."""
     with np.errstate(over="ignore"):
-        return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponent_of(max(-lo, hi, 0.0), bins)))
-
-
-def _without_empty_ends(
-    counts: NDArray[np.int64], edges: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return a histogram without the empty bins at both ends."""
-    bins = counts.size // 2
-    k = 0
-    while not counts[k] and not counts[-1 - k] and k < bins - 1:
-        k += 1
-    return counts[k : 2 * bins - k], edges[k : 2 * bins + 1 - k]
+        return np.asarray(np.ldexp(edges_in_widths(bins), exponent_of(max(-lo, hi, 0.0), bins)))
 
 
 def percentile_range(
     counts: NDArray[np.int64], edges: NDArray[np.float64], percentile: float, symmetric: bool
 ) -> tuple[float, float]:
-    """Return the range with a share of the elements, as in onnxruntime's `HistogramCollector`."""
+    """Return the narrowest range of whole bins that cuts no more elements than it may."""
     # contract 17.5
+    total = int(counts.sum())
     if symmetric:
         bins = counts.size // 2
         magnitudes = counts[bins:] + counts[:bins][::-1]
-        end = edges[bins:][np.searchsorted(np.cumsum(magnitudes / magnitudes.sum()), percentile / 100.0)]
-        return -end, end
-    shares = np.cumsum(counts / counts.sum())
-    cut = (100.0 - percentile) / 200.0
-    return edges[np.searchsorted(shares, cut)], edges[np.searchsorted(shares, 1.0 - cut)]
+        cut = (100.0 - percentile) / 100.0 * total
+        k = next(k for k in range(bins) if magnitudes[k + 1 :].sum() <= cut)
+        return -edges[bins + k + 1], edges[bins + k + 1]
+    cut = (100.0 - percentile) / 200.0 * total
+    first = max(k for k in range(counts.size) if counts[:k].sum() <= cut)
+    last = max(first, next(k for k in range(counts.size) if counts[k + 1 :].sum() <= cut))
+    return edges[first], edges[last + 1]
 
 
 def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> tuple[float, float]:
-    """Return the range of least divergence, step by step as in onnxruntime's `get_entropy_threshold`."""
+    """Return the first range whose divergence is close to the least."""
     # contract 17.6
-    middle = counts.size // 2
+    bins = counts.size // 2
     half = quantized_bins // 2
-    ranges = [(edges[0], edges[-1])]
-    divergences = [np.inf]
-    for i in range(half, middle + 1):
-        start, stop = middle - i, min(middle + i + 1, counts.size)
-        p = counts[start:stop].copy()
-        merged = p.size // quantized_bins
-        sums = [p[k * merged : (k + 1) * merged].sum() for k in range(quantized_bins)]
-        sums[-1] += p[quantized_bins * merged :].sum()
-        p[0] += counts[:start].sum()
-        p[-1] += counts[stop:].sum()
-        q = np.zeros(p.size, np.int64)
-        for k in range(quantized_bins):
-            present = np.count_nonzero(p[k * merged : (k + 1) * merged])
-            if present:
-                q[k * merged : (k + 1) * merged] = sums[k] / present
-        ranges.append((edges[start], edges[stop]))
-        divergences.append(_divergence(_smooth(p), _smooth(q)) if p.any() and q.any() else np.inf)
-    return ranges[int(np.argmin(divergences[1:])) + 1] if middle >= half else ranges[0]
+    without_zeros = counts.copy()
+    without_zeros[bins - 1 : bins + 1] = 0
+    if not without_zeros.any():
+        return -edges[bins + 1], edges[bins + 1]
+    magnitudes = without_zeros[bins:] + without_zeros[:bins][::-1]
+    r = next(k for k in range(bins) if magnitudes[k + 1 :].sum() <= without_zeros.sum() / 100)
+    steps = max(octave_of(r, bins) - 5, 0)
+    wide = np.zeros_like(counts)
+    for k in range(bins):
+        to = k
+        for _ in range(steps):
+            to = wider(to, bins)
+        wide[bins + to] += without_zeros[bins + k]
+        wide[bins - 1 - to] += without_zeros[bins - 1 - k]
+    used = max(k + 1 for k in range(bins) if wide[bins + k] or wide[bins - 1 - k])
+    best = used
+    if used > half:
+        divergences = np.array([divergence(wide, k, quantized_bins) for k in range(half, used + 1)])
+        best = half + int(np.argmax(divergences <= divergences.min() + 1e-9))
+    with np.errstate(over="ignore"):
+        end = float(np.ldexp(edge(best, bins), steps) * edges[bins + 1])
+    return -end, end
 
 
-def _smooth(counts: NDArray[np.int64]) -> NDArray[np.float32]:
-    zeros = (counts == 0).astype(np.float32)
-    others = (counts != 0).astype(np.float32)
-    smooth = counts.astype(np.float32)
-    smooth += 0.0001 * zeros + (-0.0001 * float(zeros.sum()) / float(others.sum())) * others
-    return smooth
+def octave_of(k: int, bins: int) -> int:
+    """Return the octave of bin k, 0 for the narrowest bins."""
+    return k >> max((bins.bit_length() - 1) // 2 + 1, bins.bit_length() - 9)
 
 
-def _divergence(p: NDArray[np.float32], q: NDArray[np.float32]) -> float:
-    p, q = 1.0 * p / np.sum(p, axis=0, keepdims=True), 1.0 * q / np.sum(q, axis=0, keepdims=True)
-    return float(np.sum(p * np.log(p / q), axis=0))
+def wider(k: int, bins: int) -> int:
+    """Return in which bin the elements of bin k are when e grows by one."""
+    # contract 17.3
+    first = bins // (octave_of(bins, bins))
+    return k // 2 if k < 2 * first else k - first
+
+
+def divergence(counts: NDArray[np.int64], size: int, quantized_bins: int) -> float:
+    """Return the divergence of the range of `size` bins on either side of 0, bin by bin."""
+    bins = counts.size // 2
+    half = quantized_bins // 2
+    end = edge(size, bins)
+    terms = []
+    total = float(counts.sum())
+    inside = float(counts[bins - size : bins + size].sum())
+    if not inside:
+        return float("inf")
+    for side in (counts[bins:], counts[bins - 1 :: -1]):
+        p = side[:size].astype(np.float64)
+        p[-1] += side[size:].sum()
+        edges = np.array([edge(k, bins) for k in range(size + 1)])
+        widths = np.diff(edges)
+        interval = np.floor((edges[:-1] + widths / 2) * half / end)
+        for j in range(half):
+            there = (interval == j) & (p > 0)
+            if not there.any():
+                continue
+            q = (side[:size][interval == j].sum() or 1e-4) * widths[there] / widths[there].sum()
+            terms.append(np.sum(p[there] / total * np.log((p[there] / total) / (q / inside))))
+    return math.fsum(terms)

@@ -17,6 +17,7 @@ from fastq.formats.floats import is_real
 from fastq.formats.granularity import Granularity
 from fastq.requests.quantization import INTEGERS, Request
 from fastq.system.arguments import as_array, native
+from fastq.system.dtypes import REAL_DTYPES
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -41,7 +42,7 @@ def check_importance(dtype: np.dtype[Any], weights: Shape, shape: Shape, request
     if request.search is None:
         raise ValueError("importance needs a search for ranges: range='mse', or a fastq.MSERange")
     if not is_real(dtype) and native(dtype) not in INTEGERS:
-        raise TypeError(f"importance must be an array of floats or integers, not of {dtype}")
+        raise TypeError(f"importance must be {REAL_DTYPES}, not {dtype}")
     axis = axis_of_weights(len(shape), request.granularity)
     vector = shape[axis : axis + 1]
     if weights not in (vector, shape):

@@ -119,7 +119,7 @@ class ParameterRules(NamedTuple):
             if not qtype.element and self.convention.zero_point == "integer":
                 raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
-                raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
+                raise TypeError(f"zero_point must be floats of 16 bits or more, or integers, not {dtype}")
         return self.zero_point_dtype
 
 

@@ -22,6 +22,7 @@ from fastq.requests.stochastic_rounding import STOCHASTIC
 from fastq.results import QParams
 from fastq.results.parameters import parameters_without_numbers
 from fastq.system import arguments
+from fastq.system.dtypes import REAL_DTYPES
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
@@ -62,7 +63,7 @@ def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
     compute = _COMPUTE.get(dtype) or _COMPUTE.get(arguments.native(dtype))
     if compute is None and not is_real(dtype):
-        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
+        raise TypeError(f"{name} must be {REAL_DTYPES}, not {dtype}")
     return compute or _FLOAT32
 
 
@@ -83,7 +84,10 @@ def format_of_codes(dtype: np.dtype[Any]) -> QType:
     if dtype == SUMS.storage:
         return SUMS
     if dtype not in CODES and dtype.name not in QTYPES:
-        raise TypeError(f"codes must be int8, uint8, int16, uint16, int32 or of a dtype of ml_dtypes, not {dtype}")
+        raise TypeError(
+            "codes must be int8, uint8, int16, uint16, int32, or integers of up to 4 bits or floats of up to 8 bits of "
+            f"ml_dtypes, not {dtype}"
+        )
     return as_qtype(dtype)
 
 

@@ -16,6 +16,7 @@ from fastq.formats.requantization import Requantization, as_requantization
 from fastq.requests.options import RequantizeOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.system import arguments
+from fastq.system.dtypes import INTEGER_DTYPES, REAL_DTYPES
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -125,13 +126,13 @@ def _bias_dtype(dtype: np.dtype[Any], row: Requantization) -> np.dtype[Any]:
         return SUMS
     if is_real(dtype) and row.float_bias:
         return _FLOAT32
-    raise TypeError(f"bias must be of an integer dtype for convention {row.name!r}, not {dtype}")
+    raise TypeError(f"bias must be {INTEGER_DTYPES} for convention {row.name!r}, not {dtype}")
 
 
 def check_multiplier(dtype: np.dtype[Any] | None) -> None:
     """Raise an error unless multipliers may be of a dtype."""
     if dtype is None or not (is_real(dtype) or dtype.kind in "iu"):
-        raise TypeError(f"multiplier must be of a float or integer dtype, not {dtype}")
+        raise TypeError(f"multiplier must be {REAL_DTYPES}, not {dtype}")
 
 
 def _ready_multiplier(multiplier: Any) -> Array:

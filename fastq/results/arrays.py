@@ -181,7 +181,10 @@ class QuantizedArray:
         if copy is False:
             raise ValueError("a QuantizedArray can't be seen as an array without a copy")
         values = as_array(self.dequantize(), "q")
-        return values if dtype is None else values.astype(as_dtype(dtype, "dtype", "a dtype"), copy=False)
+        if dtype is None:
+            return values
+        with np.errstate(all="ignore"):  # of the caller: values that underflow or overflow are what they become
+            return values.astype(as_dtype(dtype, "dtype", "a dtype"), copy=False)
 
     def __len__(self) -> int:
         if not self.shape:

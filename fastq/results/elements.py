@@ -61,7 +61,7 @@ def formula_of(p: QParams) -> str:
     return format_value_formula(p.dtype) or value_formula(coding_of_parameters(p).row)
 
 
-@np.errstate(over="ignore")  # scales that do not fit the type
+@np.errstate(all="ignore")  # scales that do not fit the type
 def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> dict[str, Any]:
     """Return the numbers in the formula for codes at some places, by their names there and in the types it uses."""
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype

@@ -21,9 +21,8 @@ class Histogram(NamedTuple):
     # minima and maxima; inf and -inf for a part without elements
     lo: NDArray[np.float64]
     hi: NDArray[np.float64]
-    # counts of the bins from -bins to bins - 1, in shape ``(*lo.shape, 2 * bins)``; x lies in bin ``floor(x / 2**e)``.
-    # The exponent e is the least one, but at least -1022, for which the largest magnitude of the part is below ``bins *
-    # 2**e``
+    # counts of the bins from -bins to bins - 1, in shape ``(*lo.shape, 2 * bins)``, whose edges follow from the largest
+    # magnitude of the part: `edges_of` in fastq/ops/histogram.py
     counts: NDArray[np.int64]
 
 
@@ -164,6 +163,7 @@ def _short(value: float | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+@np.errstate(all="ignore")
 def outliers_of(largest: NDArray[Any]) -> NDArray[np.intp]:
     """Return the indices of magnitudes of at least six times the median; no indices if the median is 0."""
     middle = np.median(largest) if largest.size else 0.0

@@ -239,12 +239,32 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     _check_device(x, name)
     array: NDArray[Any] = _convert(_with_arrays(x, (name,)), name, _import_array)
     if array.dtype == object and not is_a(x, np.ndarray):  # such as None, dicts and sparse matrices
-        raise TypeError(f"{name} must be an array of numbers, not {shown(x)}")
+        raise TypeError(f"{name} must be an array of numbers, not {shown(x)}{_hint_of_rows(x, array, name)}")
     _warn_of_unit(x, name)
     if type(array) is np.ndarray:
         return array
     refuse_mask(array, name, f"numpy.asanyarray({name})")
     return array.view(np.ndarray)
+
+
+def _hint_of_rows(x: Any, array: NDArray[Any], name: str) -> str:
+    """Return how to pass rows that an object has as objects, as columns of pandas, polars and Arrow do; or nothing."""
+    if callable(_attribute(x, "collect")):  # a query of polars
+        return f": call {name}.collect() first"
+    written = f"numpy.asarray({name})"
+    if array.ndim == 2:  # a table: of its columns item is an array, or has rows
+        names = _attribute(x, "column_names") or _attribute(x, "columns")
+        column = next((str(item) for item in list(names if names is not None else ())), None)
+        written = f"numpy.asarray({name}[{column!r}])"
+        array = array[:, 0] if column is not None and array.shape[1] else array
+    try:
+        rows = [np.asarray(row) for row in array]
+        stacked = np.stack(rows)
+    except Exception:  # rows of several lengths, or no rows
+        return ""
+    if array.ndim != 1 or stacked.ndim < 2 or stacked.dtype.kind not in "iuf":
+        return ""
+    return f": pass the rows as one array, numpy.stack({written})"
 
 
 def _convert(x: Any, name: str, convert: Callable[[Any], Any]) -> Any:

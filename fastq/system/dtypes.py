@@ -13,6 +13,10 @@ from fastq.system import imports
 
 Array = NDArray[Any]  # of any dtype
 
+# how errors name the dtypes of numbers: those of ml_dtypes are integers and floats as well
+INTEGER_DTYPES = "int8 to int64 or uint8 to uint64"
+REAL_DTYPES = f"float16, bfloat16, float32, float64, {INTEGER_DTYPES}"
+
 _SIZES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 NUMPY = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind, sizes in _SIZES.items() for size in sizes}
 DTYPES = {name: code for name, code in NUMPY.items() if name not in ("U32", "U64")}  # which files of weights have

@@ -7,6 +7,7 @@ import itertools
 import json
 import operator
 import pickle
+import warnings
 from contextlib import contextmanager
 
 import ml_dtypes
@@ -126,12 +127,14 @@ def replaced(module, name, value):
 
 
 def middles_beyond_the_ends(seen):
-    bins = seen.counts.shape[-1] // 2
-    return np.broadcast_to(np.arange(-bins, bins) + 0.5, seen.counts.shape)
+    edges = histogram.units_of_both_sides(seen.counts.shape[-1] // 2)
+    return np.broadcast_to((edges[:-1] + edges[1:]) / 2, seen.counts.shape)
 
 
-def trunc_bins(x, bins):
-    return np.trunc(np.ldexp(x, -oracle.exponent_of(float(np.abs(x).max()), bins))).astype(np.int64)
+def bins_of_one_width(x, bins):
+    return (
+        np.trunc(np.ldexp(x, -oracle.exponent_of(float(np.abs(x).max()), bins))).clip(-bins, bins - 1).astype(np.int64)
+    )
 
 
 def wide_exponent(magnitude, bins, right=oracle.exponent_of):
@@ -144,7 +147,7 @@ def wide_exponent(magnitude, bins, right=oracle.exponent_of):
         (histogram, "_merge_bins", lambda part, wanted: part.counts),
         (histogram, "exponents", lambda part, right=histogram.exponents: right(part) + (part.lo < -1)),
         (calibration, "_middles", middles_beyond_the_ends),
-        (oracle, "bins_of", trunc_bins),
+        (oracle, "bins_of", bins_of_one_width),
         (oracle, "exponent_of", wide_exponent),
     ],
 )
@@ -184,8 +187,12 @@ def test_importance_is_the_mean_of_squares(bins):
     found = functools.reduce(operator.or_, parts).importance()
     assert (found.dtype, found[7], found[8]) == (np.float32, 0, 9)
     squares = np.square(x, dtype=np.float64)
-    half_a_bin = np.abs(x).max(axis=(0, 1)) / bins
-    off = half_a_bin * (2 * np.abs(x, dtype=np.float64).mean(axis=(0, 1)) + half_a_bin)
+    magnitudes = np.abs(x, dtype=np.float64)
+    per_octave = {16: 8, 1024: 64}[bins]
+    top = np.exp2(np.floor(np.log2(magnitudes.max(axis=(0, 1), initial=1e-30))) + 1)
+    narrowest = top / 2.0 ** (bins // per_octave - 1) / per_octave
+    width = np.maximum(magnitudes / per_octave, narrowest)  # of the bin of each element, at most
+    off = (width * magnitudes + width**2 / 4).mean(axis=(0, 1))
     assert (np.abs(found - squares.mean(axis=(0, 1))) <= off * (1 + 1e-6)).all()
 
 
@@ -280,6 +287,7 @@ def same(a, b):
 
 
 @pytest.mark.slow("the reference tries all grids", quick=lambda method, options: "grid" not in options)
+@pytest.mark.filterwarnings("ignore:bins=64 can't tell")
 @pytest.mark.parametrize(("method", "options"), METHODS)
 def test_parameters_equal_those_of_the_reference(method, options):
     # contract 17.4
@@ -345,68 +353,151 @@ def test_mse_of_channels_is_that_of_each(axis, shape):
         assert calibrator.qparams("mse", grid=3).scale == scale[channel]
 
 
+# --- thresholds -------------------------------------------------------------------------------------------------------
+
+
 def histograms():
-    """Histograms of several distributions and sizes, even and odd, and how coarse the others are."""
+    """Counts of several distributions by bins that a Calibrator has, and how coarse others are."""
     for seed in range(12):
         rng = np.random.default_rng(seed)
         count = int(10 ** rng.uniform(1, 5))
         x = [rng.standard_normal(count), np.maximum(rng.standard_normal(count), 0), rng.standard_t(2, count)][seed % 3]
-        counts, edges = np.histogram(x, int(rng.choice([64, 97, 200])), range=(-np.abs(x).max(), np.abs(x).max()))
-        yield counts, edges, int(rng.choice([8, 32, 50]))
+        bins = int(rng.choice([16, 64, 256]))
+        yield histogram_of(x, bins), bins, int(rng.choice([8, 32, 50]))
+
+
+def histogram_of(x, bins):
+    edges = oracle.edges_of(float(x.min()), float(x.max()), bins)
+    return np.histogram(x, edges)[0]
 
 
 def test_entropy_equals_the_plain_algorithm():
     # contract 17.6
-    for counts, edges, coarse in histograms():
-        found = percentile_and_entropy.entropy(counts, edges, coarse)
-        assert tuple(found) == oracle.entropy_range(counts, edges, coarse)
+    for counts, bins, coarse in histograms():
+        if np.flatnonzero(counts[bins:] + counts[bins - 1 :: -1])[-1] < coarse // 2:
+            continue
+        found = percentile_and_entropy.entropy(counts, histogram.edge_units(bins), coarse)
+        divergences = [oracle.divergence(counts, k, coarse) for k in range(coarse // 2, found + 1)]
+        rest = [
+            oracle.divergence(counts, k, coarse) for k in range(found + 1, bins + 1) if not counts[bins + k :].any()
+        ]
+        least = min([*divergences, *rest[:1]])
+        assert divergences[-1] <= least + 2e-9
+        assert all(each > least for each in divergences[:-1])
 
 
-def test_the_first_look_at_divergences_is_near_enough():
-    for counts, _, coarse in histograms():
-        near, first = percentile_and_entropy._divergences(counts, coarse), counts.size // 2 - coarse // 2
-        exact = np.array([percentile_and_entropy._divergence(counts, first - k, coarse) for k in range(near.size)])
-        there = np.isfinite(exact)
-        assert np.array_equal(there, np.isfinite(near))
-        assert np.all(np.abs(near[there] - exact[there]) < percentile_and_entropy._NEAR / 2)
+def test_a_divergence_is_that_of_scipys_formula():
+    """Of intervals of whole bins of one width, on one side, which are the linear bins of 256."""
+    rng = np.random.default_rng(2)
+    counts = np.zeros(512, np.int64)
+    counts[256:288] = rng.integers(1, 50, 32)
+    inside = counts[256 : 256 + 16].astype(float)
+    p = inside.copy()
+    p[-1] += counts[272:].sum()
+    q = np.repeat(inside.reshape(4, 4).mean(axis=1), 4)
+    p, q = p / p.sum(), q / q.sum()
+    assert oracle.divergence(counts, 16, 8) == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-12)
 
 
-def test_the_first_look_at_divergences_of_many_zeros():
-    """The share of which is just below that from which logarithms are not replaced by a series."""
-    counts = np.zeros(4096, np.int64)
-    counts[[0, 1000, 2047, 2048, 3000, 4095]] = 2, 1, 3, 1, 1, 2
-    near = percentile_and_entropy._divergences(counts, 8)
-    exact = np.array([percentile_and_entropy._divergence(counts, 2044 - k, 8) for k in range(near.size)])
-    there = np.isfinite(exact)
-    assert np.array_equal(there, np.isfinite(near))
-    assert np.all(np.abs(near[there] - exact[there]) < percentile_and_entropy._NEAR / 2)
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("bins", [64, 256, 4096])
+def test_a_percentile_ends_with_the_bins_of_quantiles(bins, symmetric):
+    # contract 17.5
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_t(rng.integers(1, 9), 3000) * 10.0 ** rng.integers(-3, 4) + rng.choice([0, 0, 5, -300])
+        x = (np.maximum(x, 0) if seed % 4 == 3 else x).astype(np.float32)
+        share = float(rng.choice([100.0, 99.9, 99.0, 75.0, 10.0, 1.0 if symmetric else 0.0]))
+        calibrator = fastq.Calibrator("int8", symmetric=symmetric, bins=bins)
+        calibrator.update(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lo, hi = calibrator.clipping_range("percentile", percentile=share)
+        edges = calibrator.edges
+        numbers = np.sort(np.abs(x) if symmetric else x).astype(np.float64)
+        cut = int((100.0 - share) / (100.0 if symmetric else 200.0) * x.size)
+        first = numbers[min(cut, x.size - 1)]
+        last = numbers[max(x.size - 1 - cut, 0)]
+        last = last if symmetric else max(first, last)
+        end = edges[np.searchsorted(edges, last, side="right")]
+        assert hi == np.clip(end, x.min(), x.max())
+        if symmetric:
+            assert lo == np.clip(-end, x.min(), x.max())
+        else:
+            k = np.searchsorted(edges, first, side="right" if first >= 0 else "left") - 1
+            assert lo == max(edges[k], x.min())
+            assert share == 0.0 or ((x >= lo) & (x <= hi)).mean() >= share / 100
 
 
-def test_entropies_of_ranges_by_a_series_are_near_those_of_each_bin():
-    counts = np.random.default_rng(0).integers(0, 5, 64)
-    start, stop, first, last = np.arange(31, -1, -1), np.arange(33, 65), np.full(32, 7), np.full(32, 9)
-    less = np.linspace(0, percentile_and_entropy._FEW_ZEROS, 32)
-    found = percentile_and_entropy._own_entropy(counts, start, stop, first, last, less)
-    for k in range(32):
-        bins = np.array([7, 9, *counts[start[k] + 1 : stop[k] - 1]])
-        rest = bins[bins > 0] - less[k]
-        np.testing.assert_allclose(found[k], (rest * np.log(rest)).sum(), atol=1e-6)
+FAR = {"none": 0.0, "15,000 times": 1500.0, "sentinels": -9999.0, "1e9": -1e9, "fill value": 9.969e36, "largest": 3e38}
 
 
-def percentile_of_upper_edges(counts, edges, share, symmetric, right=percentile_and_entropy.percentile):
-    return right(counts, np.concatenate((edges[1:], edges[-1:])), share, symmetric)
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("axis", [None, 0])
+@pytest.mark.parametrize("far", FAR)
+def test_far_outliers_leave_the_range_or_are_told(far, axis, symmetric):
+    """Of 50 among 200,000: the range has the rank of NumPy's, within a hundredth, or bins say that they can't tell."""
+    # contract 17.9
+    rng = np.random.default_rng(0)
+    x = (0.1 * rng.standard_normal((2, 100_000))).astype(np.float32)
+    x[:, :25] = FAR[far]
+    calibrator = fastq.Calibrator("int8", symmetric=symmetric, axis=axis)
+    for part in np.array_split(x, 7, axis=1):
+        calibrator.update(part)
+    wide = 4 * 0.1 * np.abs(rng.standard_normal(100_000)).max()
+    for method, options in (
+        ("percentile", {"percentile": 99.9}),
+        ("percentile", {"percentile": 80.0}),
+        ("entropy", {}),
+    ):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            lo, hi = calibrator.clipping_range(method, **options)
+        if told:
+            assert abs(FAR[far]) >= (1e9 if axis is None else 9999)
+            assert str(told[0].message).startswith(f"bins={calibrator.bins} can't tell the {method} range")
+            continue
+        for row, low, high in zip(x if axis == 0 else [x], np.atleast_1d(lo), np.atleast_1d(hi), strict=True):
+            if method == "entropy":
+                assert ((row >= low) & (row <= high)).mean() >= 0.98
+            elif symmetric:
+                assert abs((np.abs(row) <= high).mean() - options["percentile"] / 100) <= 0.01
+            else:
+                cut = (1 - options["percentile"] / 100) / 2
+                assert abs((row < low).mean() - cut) <= 0.01
+                assert abs((row > high).mean() - cut) <= 0.01
+            assert -wide < low < high < wide
+
+
+def test_bins_that_can_not_tell_name_the_channels():
+    x = np.ones((3, 1000), np.float32)
+    x[1] = np.random.default_rng(0).standard_normal(1000)
+    x[1, 0] = 1e30
+    calibrator = fastq.Calibrator("int8", axis=0, bins=16)
+    calibrator.update(x)
+    for method in ("percentile", "entropy"):
+        with pytest.warns(
+            UserWarning, match=rf"bins=16 can't tell the {method} range of 1 channels, the first .*\[1\]"
+        ):
+            calibrator.qparams(method, percentile=99.0, quantized_bins=8)
+
+
+def clipped_to_nothing(counts, cut):
+    return counts.size // 2, 0
 
 
 @pytest.mark.slow("tries the comparison")
 @pytest.mark.parametrize(
     ("module", "name", "wrong", "method"),
     [
-        (percentile_and_entropy, "_divergences", lambda counts, coarse: np.arange(counts.size // 2.0), "entropy"),
-        (percentile_and_entropy, "_stop", lambda start, size: np.minimum(size - start, size), "entropy"),
-        (percentile_and_entropy, "percentile", percentile_of_upper_edges, "percentile"),
+        (percentile_and_entropy, "_divergences", lambda counts, widths, ends, *_: -ends, "entropy"),
+        (percentile_and_entropy, "NEAR", 1.0, "entropy"),
+        (calibration, "FINE_OCTAVES", 0, "entropy"),
+        (percentile_and_entropy, "highest_bin", clipped_to_nothing, "percentile"),
         (calibration.Scheme, "values_of", lambda scheme, x, lo, hi: np.clip(x, lo[..., None], hi[..., None]), "mse"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:bins=")
 def test_a_wrong_threshold_is_found(module, name, wrong, method):
     options = dict(METHODS)[method]
     with replaced(module, name, wrong):

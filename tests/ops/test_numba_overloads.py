@@ -422,7 +422,7 @@ WRONG = [
     ("quantize_linear", (types.unicode_type, F64), {}, "x must be an array or a number in compiled code, not unicode_"),
     ("quantize_linear", (types.float16[::1], F64), {}, "x must be float32, float64 or integers in compiled code"),
     ("quantize_linear", (ARRAY, types.float16), {}, "scale must be float32, float64 or integers in compiled code"),
-    ("quantize_linear", (types.boolean, F64), {}, "x must be float16, bfloat16, float32, float64 or an integer array"),
+    ("quantize_linear", (types.boolean, F64), {}, "x must be float16, bfloat16, float32, float64, int8 to int64"),
     ("quantize_linear", (F32, F64), {"out": ARRAY}, "out must be None where x is a number, whose result is a number"),
     (
         "quantize_linear",
@@ -430,7 +430,12 @@ WRONG = [
         {"out": ARRAY},
         "out must be an array of uint8 with 1 dimensions that can be writ",
     ),
-    ("dequantize_linear", (ARRAY, F64), {}, "codes must be int8, uint8, int16, uint16, int32 or of a dtype of ml"),
+    (
+        "dequantize_linear",
+        (ARRAY, F64),
+        {},
+        "codes must be int8, uint8, int16, uint16, int32, or integers of up to 4 bits",
+    ),
     ("dequantize_linear", (types.int8, F64), {"dtype": "float16"}, "dtype must be float32 or float64 in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"axis": 0}, "axis must be None in compiled code: parameters are those of all"),
     (
@@ -628,9 +633,14 @@ def test_what_requantize_refuses_in_compiled_code():
             user(SUMS, multiplier, zero_point, bias)
     for message, arguments in {
         "acc must be an int32 array": (7, 0.5, 0, 0),
-        "multiplier must be of a float or integer dtype, not bool": (SUMS, True, 0, 0),
+        "multiplier must be float16, bfloat16, float32, float64, int8 to int64 or uint8 to uint64, not bool": (
+            SUMS,
+            True,
+            0,
+            0,
+        ),
         "zero_point must be of an integer dtype, not float64": (SUMS, 0.5, 0.0, 0),
-        "bias must be of an integer dtype for convention 'tflite', not float64": (SUMS, 0.5, 0, 0.5),
+        "bias must be int8 to int64 or uint8 to uint64 for convention 'tflite', not float64": (SUMS, 0.5, 0, 0.5),
     }.items():
         with pytest.raises(TypingError, match=message):
             user(*arguments)

@@ -228,7 +228,9 @@ WRONG = {
     "acc must be an int32 array, such as sums of products, not float32": {"acc": np.zeros(3, np.float32)},
     "dtype must be one of int8, uint8, int16, not int4": {"dtype": "int4"},
     "convention must be one of 'tflite', .*, not 'onnx'": {"convention": "onnx"},
-    "multiplier must be of a float or integer dtype, not bool": {"multiplier": True},
+    "multiplier must be float16, bfloat16, float32, float64, int8 to int64 or uint8 to uint64, not bool": {
+        "multiplier": True
+    },
     r"multiplier must be finite and not negative; 1 of 3 are not, such as -1.0": {
         "multiplier": [1.0, -1.0, 0],
         "axis": 1,
@@ -249,8 +251,11 @@ WRONG = {
     "zero_point must be of an integer dtype, not float64": {"zero_point": 0.0},
     r"zero_point must be one number, not of shape \(2,\)": {"zero_point": [0, 0]},
     r"bias has shape \(2,\), but acc and axis need \(3,\) or one number": {"bias": np.zeros(2, np.int32), "axis": 1},
-    "bias must be of an integer dtype for convention 'tflite', not float64": {"bias": 1.5},
-    "bias must be of an integer dtype for convention 'torch', not bool": {"bias": True, "convention": "torch"},
+    "bias must be int8 to int64 or uint8 to uint64 for convention 'tflite', not float64": {"bias": 1.5},
+    "bias must be int8 to int64 or uint8 to uint64 for convention 'torch', not bool": {
+        "bias": True,
+        "convention": "torch",
+    },
     "bias must be from -2147483648 to 2147483647, not 2147483648": {"bias": 2**31},
     "bias must be finite in float32": {"bias": 1e39, "convention": "torch"},
     "clamp must be two codes, not 3": {"clamp": 3},

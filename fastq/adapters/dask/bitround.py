@@ -58,7 +58,7 @@ def bit_information(call: Call, x: da.Array) -> BitInformation:
     for k, *others in np.ndindex(blocks.shape):
         edge = dask.delayed(_first)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
         counted.append(dask.delayed(_count_pairs)(blocks[(k, *others)], edge, axis))
-    nothing = np.empty((0,) * x.ndim, x.dtype)
+    nothing = np.zeros((0,) * x.ndim, x.dtype)
     information: BitInformation = functools.reduce(
         operator.add, dask.compute(counted)[0], _count_pairs(nothing, None, axis)
     )

@@ -111,7 +111,7 @@ def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> resul
 
 def _template(params: results.QParams) -> results.QParams:
     """Return a template of parameters, into which tasks fill numbers."""
-    tensor = None if params.tensor_scale is None else np.empty((), params.tensor_scale.dtype)
+    tensor = None if params.tensor_scale is None else np.zeros((), params.tensor_scale.dtype)
     return in_memory(params, np.empty(0, params.scale.dtype), np.empty(0, params.zero_point.dtype), tensor)
 
 

@@ -128,7 +128,7 @@ def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     if not parts.reduced:
         return ends
     axis = tuple(axis + 1 for axis in parts.reduced)
-    meta = np.empty((0,) * (1 + len(parts.kept)), dtype)
+    meta = np.zeros((0,) * (1 + len(parts.kept)), dtype)
     steps = {"combine": in_task.widest, "axis": axis, "dtype": dtype, "meta": meta}
     return da.reduction(ends, in_task.widest, in_task.widest_of_all, **steps)
 

@@ -27,12 +27,12 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
     calibrators = blockwise(in_task.calibrate, parts.all_axes, x, parts.all_axes, make=make, **options_of_tasks)
     if axes := parts.reduced:
         every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
-        meta = np.empty((0,) * len(parts.kept), object)
+        meta = np.zeros((0,) * len(parts.kept), object)
         steps = {"combine": _merge, "split_every": every}
         calibrators = da.reduction(
             calibrators, _unchanged, _merge, axis=axes, concatenate=False, dtype=object, meta=meta, **steps
         )
-    return delayed(side_by_side)(calibrators.to_delayed().tolist(), len(parts.kept))
+    return delayed(side_by_side, pure=True)(calibrators.to_delayed().tolist(), len(parts.kept))
 
 
 def _unchanged(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:

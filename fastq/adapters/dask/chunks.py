@@ -146,8 +146,11 @@ def dtype_in(x: Any, name: str) -> Any:
 
 
 def blockwise(function: Callable[..., Any], index: Index, *operands: Any, dtype: Any, **options: Any) -> da.Array:
-    """Return an array of a task for each chunk; operands are arrays and their axes in terms of `index`, in turns."""
-    meta = np.empty((0,) * len(index), dtype)
+    """Return an array of a task for each chunk; operands are arrays and their axes in terms of `index`, in turns.
+
+    Its name is made of everything that is given here, also of the element that an array of no dimension has.
+    """
+    meta = np.zeros((0,) * len(index), dtype)
     return da.blockwise(function, index, *operands, dtype=dtype, meta=meta, align_arrays=False, **options)
 
 

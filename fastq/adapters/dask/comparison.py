@@ -15,9 +15,7 @@ from fastq.adapters.dask.chunks import Chunks, Parts, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
 from fastq.plan.cache import Call
-from fastq.plan.call_modes import in_standard_mode
 from fastq.requests.quantization import check_approximation, check_comparable, check_input
-from fastq.results.measures import comparison_of
 from fastq.system.arguments import as_array, is_a
 
 
@@ -59,7 +57,7 @@ def _add_up(x: da.Array, chunks: Chunks, *operands: Any, **options_of_tasks: Any
     options_of_tasks |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
     x = _in_chunks(x, chunks, "x")
     totals = blockwise(in_task.totals, parts.all_axes, x, parts.all_axes, *operands, **options_of_tasks)
-    return delayed(in_standard_mode(comparison_of))(np.ravel(totals.to_delayed()).tolist())
+    return delayed(in_task.comparison, pure=True)(np.ravel(totals.to_delayed()).tolist())
 
 
 def _in_chunks(array: da.Array, chunks: Chunks, name: str) -> da.Array:

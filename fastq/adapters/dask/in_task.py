@@ -14,11 +14,11 @@ from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX
 from fastq.ops.quantize import QUANTIZE_WITH_QPARAMS
 from fastq.plan.cache import Call
-from fastq.plan.call_modes import in_own_thread
+from fastq.plan.call_modes import in_own_thread, in_standard_mode
 from fastq.plan.nan_and_infinity import count_of
 from fastq.requests.options import MinMaxOptions
-from fastq.results import QParams
-from fastq.results.measures import Totals
+from fastq.results import Comparison, QParams
+from fastq.results.measures import Totals, comparison_of
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
@@ -101,6 +101,12 @@ def totals(
         if missing := count_of(np.isnan, x):  # of this chunk
             return Totals.of_nothing(has_codes, missing)
         raise
+
+
+@in_standard_mode
+def comparison(of_chunks: list[Totals]) -> Comparison:
+    """Return the measures of an array by the totals of its chunks."""
+    return comparison_of(of_chunks)
 
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:

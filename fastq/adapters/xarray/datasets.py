@@ -56,7 +56,7 @@ def by_chunks(function: Callable[..., Any], data: Any, *arguments: Any, dtype: A
     """Return the result of a function, in the shape of its array: lazily if that is lazy, in the thread of a task."""
     if not hasattr(data, "map_blocks"):
         return np.asarray(function(as_array(data, "ds"), *arguments))
-    meta = np.empty((0,) * data.ndim, dtype)
+    meta = np.zeros((0,) * data.ndim, dtype)
     lazy: Array = data.map_blocks(functools.partial(apply_to_chunk, function), *arguments, dtype=dtype, meta=meta)
     return lazy
 

@@ -5,7 +5,7 @@ All that the package assumes of the memory of Python and NumPy objects is here, 
 Kernels run in the floating-point mode of IEEE 754, whatever a caller or a library has set. Libraries that are linked
 with -ffast-math have threads take subnormal numbers for 0, threads that start later inherit it, and a rounding mode
 other than to nearest changes every quotient. The control register is MXCSR on x86-64 and FPCR on AArch64; elsewhere the
-mode is assumed to be right.
+mode is assumed to be right. Python computes with NumPy, whose errors (`np.seterr`) are another state of the thread.
 """
 
 from __future__ import annotations
@@ -124,17 +124,22 @@ T = TypeVar("T")
 
 
 def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
-    """Make a function compute with floats of Python and NumPy in the mode of IEEE 754."""
+    """Make a function compute with floats of Python and NumPy in the mode of IEEE 754, where no result is an error.
+
+    Under `np.errstate(all="raise")` of a caller a number that underflows is what it is otherwise.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         if _is_standard():
-            return function(*args, **kwargs)
+            with np.errstate(all="ignore"):
+                return function(*args, **kwargs)
         mode = None
         try:
             with Held():
                 mode = _exchange()(STANDARD)
-            return function(*args, **kwargs)
+            with np.errstate(all="ignore"):
+                return function(*args, **kwargs)
         finally:
             if mode is not None:
                 _exchange()(mode)

@@ -1,8 +1,8 @@
-"""Histograms whose bins are as wide as a power of two, which follows from the largest magnitude alone.
+"""Histograms whose bins are floats of few bits: leading bits of a mantissa, and octaves below the largest magnitude.
 
-Bin k is that of floor(x / 2**e), -bins <= k < bins, with the least e at which the largest magnitude is below
-bins * 2**e; e is no less than `LEAST_EXPONENT`. When a larger magnitude comes, e grows and neighbouring bins are added:
-floor(floor(y) / 2) == floor(y / 2). So counts do not depend on the order of elements.
+Below the last octave bins are as wide as in it, like subnormal numbers; on both sides of 0 they are alike. When a
+larger magnitude comes, octaves move, and those that leave are added up in the bins next to 0: contract C17.2 and C17.3.
+So counts do not depend on the order of elements.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
+from fastq.formats.bitrounding import of_width
 from fastq.kernels.body import BODIES, Body
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.load_store import load_elements
@@ -48,15 +49,17 @@ def _count_piece(spec, operands, args, p, i, end):
     if status:
         return status
     counts = p * args.counts
-    bins = int(args.bins)
-    before = exponent(operands.lo[p], operands.hi[p], args.bins)
+    bins = args.bins
+    bits = args.bin_bits
+    reach = bits + (bins >> bits) - 1
+    before = exponent(operands.lo[p], operands.hi[p], reach)
     lo, hi = v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p])
-    now = exponent(lo, hi, args.bins)
+    now = exponent(lo, hi, reach)
     if operands.lo[p] <= operands.hi[p] and now > before:
-        _widen(operands.counts, counts, bins, args.interleaved, min(now - before, _exponent_of(args.bins)))
+        _widen(operands.counts, counts, bins, args.interleaved, bits, now - before)
     operands.lo[p] = lo
     operands.hi[p] = hi
-    _count(operands, i, end, counts + bins, 2 * bins, args.interleaved, -now)
+    _count(operands, i, end, counts + bins, 2 * bins, args.interleaved, bits, reach, -now)
     if nan and spec.omits_nan:
         operands.counts[counts + bins] -= _nan_in(operands.src, i, end)
     return 0
@@ -94,10 +97,10 @@ def _exponent_of(x):
 
 
 @traced
-def exponent(lo, hi, bins):
-    """Return e of the bins of a range."""
+def exponent(lo, hi, reach):
+    """Return e of the narrowest bins of a range; all of them end at 2**(reach + e)."""
     magnitude = max(-lo, hi, 0.0)  # a subnormal one has the least exponent anyway
-    return max(_exponent_of(magnitude) + 1 - _exponent_of(bins), LEAST_EXPONENT)
+    return max(_exponent_of(magnitude) + 1 - reach, LEAST_EXPONENT)
 
 
 @traced
@@ -106,38 +109,62 @@ def _power_of_two(e):
 
 
 @traced
-def _widen(counts, first, bins, partials, steps):
-    """Make bins 2**steps times as wide, no more than to one bin a side."""
+def _widen(counts, first, bins, partials, bits, steps):
+    """Make the narrowest bins 2**steps times as wide."""
     for k in range(partials):
         zero = first + k * 2 * bins + bins
-        _add_neighbours(counts, zero, 1, bins, steps)
-        _add_neighbours(counts, zero - 1, -1, bins, steps)
+        _move(counts, zero, 1, bins, bits, steps)
+        _move(counts, zero - 1, -1, bins, bits, steps)
 
 
 @traced
-def _add_neighbours(counts, first, step, bins, steps):
-    for j in range(bins):
-        total = counts[first] * 0
-        for i in range(j << steps, min((j + 1) << steps, bins)):
-            total += counts[first + i * step]
-        counts[first + j * step] = total
+def _move(counts, first, step, bins, bits, steps):
+    """Add the counts of one side to those of the bins where their elements are now, which are none further out."""
+    for k in range(bins):
+        count = counts[first + k * step]
+        counts[first + k * step] = 0
+        counts[first + _widened(k, bits, steps) * step] += count
+
+
+@traced
+def _widened(k, bits, steps):
+    """Return in which bin the elements of bin k are once the narrowest bins are 2**steps times as wide."""
+    octave = k >> bits
+    if octave > steps:
+        return k - (steps << bits)
+    if octave == 0:
+        return k >> min(steps, 62)
+    return ((1 << bits) + (k & ((1 << bits) - 1))) >> min(steps + 1 - octave, 62)
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
 @traced
-def _bin(x, reciprocal, compute):
-    """Return floor(x / width), of NaN 0: what is below 0 is so in the quotient too, where that underflows."""
+def _bin(x, reciprocal, bits, compute):
+    """Return the bin of x, of NaN that of 0: what is below 0 is so in the quotient too, where that underflows.
+
+    From the second octave on it is the exponent and the leading bits of the mantissa, counted from where bins are 1
+    wide; up to there it is the whole part of the quotient.
+    """
     if v.is_float(x):
         x = v.select(v.is_nan(x), v.full_like(v.constant(0, x), x), x)
     number = v.convert(x, compute)
-    k = v.bounded_to_integer(v.floor(number * reciprocal), types.int32)
-    return v.select(number < v.constant(0, number), v.minimum(k, v.full_like(v.constant(-1, k), k)), k)
+    quotient = v.absolute(number * reciprocal)
+    words = types.Integer.from_bitwidth(compute.bitwidth, True)
+    mantissa, bias = of_width(compute.bitwidth)
+    shift = v.convert(mantissa - bits, words)
+    from_zero = v.convert((bias + bits - 1) << bits, words)
+    above = v.convert((v.bitcast(quotient, words) >> shift) - from_zero, types.int32)
+    limit = v.convert(1 << bits, compute)
+    few = quotient < limit
+    whole = v.bounded_to_integer(v.select(few, quotient, v.full_like(v.constant(0, quotient), quotient)), types.int32)
+    k = v.select(few, whole, above)
+    return v.select(number < v.constant(0, number), v.constant(-1, k) - k, k)
 
 
 @traced
-def _count(operands, i, end, first, width, partials, exponent):
+def _count(operands, i, end, first, width, partials, bits, reach, exponent):
     """Raise counts of bins of which 2**exponent is the reciprocal of the width.
 
     A quotient by a power of two is exact in the type of x as long as it is a normal number, and others are between -1
@@ -146,21 +173,21 @@ def _count(operands, i, end, first, width, partials, exponent):
     """
     kind = operands.src.dtype
     if kind.bitwidth > (16 if isinstance(kind, types.Integer) else 32):
-        _count_in(types.float64, operands, i, end, first, width, partials, exponent)
+        _count_in(types.float64, operands, i, end, first, width, partials, bits, exponent)
     else:
-        _count_narrow(operands, i, end, first, width, partials, exponent)
+        _count_narrow(operands, i, end, first, width, partials, bits, reach, exponent)
 
 
 @traced
-def _count_narrow(operands, i, end, first, width, partials, exponent):
-    if abs(exponent) < 127:
-        _count_in(types.float32, operands, i, end, first, width, partials, exponent)
+def _count_narrow(operands, i, end, first, width, partials, bits, reach, exponent):
+    if abs(exponent) < 127 and reach < 127:
+        _count_in(types.float32, operands, i, end, first, width, partials, bits, exponent)
     else:
-        _count_in(types.float64, operands, i, end, first, width, partials, exponent)
+        _count_in(types.float64, operands, i, end, first, width, partials, bits, exponent)
 
 
 @traced
-def _count_in(compute, operands, i, end, first, width, partials, exponent):
+def _count_in(compute, operands, i, end, first, width, partials, bits, exponent):
     """Raise counts; 0.0 has the one at `first`. If there are several histograms, neighbours go to different ones."""
     src = operands.src
     reciprocal = v.convert(_power_of_two(exponent), compute)
@@ -173,7 +200,7 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
     d = v.advance(b, (2 & last) * width)
     while i + INDICES <= end:
         for j in range(0, INDICES, n):
-            v.store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal, compute))
+            v.store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal, bits, compute))
         for j in range(0, INDICES, 4):
             a[indices[j]] += 1
             b[indices[j + 1]] += 1
@@ -181,7 +208,7 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
             d[indices[j + 3]] += 1
         i += INDICES
     while i < end:
-        a[_bin(load_elements(src, i, v.dtype_of(src)), reciprocal, compute)] += 1
+        a[_bin(load_elements(src, i, v.dtype_of(src)), reciprocal, bits, compute)] += 1
         i += 1
 
 

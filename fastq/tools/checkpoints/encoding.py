@@ -87,6 +87,22 @@ def encode(
     return arrays, values, array_of(codes, scale, zero_point, form, weights, factor)
 
 
+def count_rough_scales(x: Array, q: QuantizedArray) -> int:
+    """Return how many parts, not all 0, have scales that float16 holds with few digits, or not at all.
+
+    Those that it does not hold are the distance of 1 to the next number, as in compressed-tensors.
+    """
+    least = np.finfo(np.float16).smallest_normal
+    scale = np.asarray(q.scale, np.float32)
+    doubtful = (np.abs(scale) < least) | (scale == np.finfo(np.float16).eps)
+    if not doubtful.any():
+        return 0
+    lo, hi = fastq.minmax(x, axis=q.axis, block_size=q.block_size, nan="zero")
+    largest = np.maximum(-lo.astype(np.float32), hi.astype(np.float32)).reshape(scale.shape)
+    first, last = q.dtype.code_range(False)
+    return int(np.count_nonzero(doubtful & (largest > 0) & (largest < least * max(-first, last))))
+
+
 def choose_scales(
     x: Array,
     form: StoredForm,

@@ -16,13 +16,15 @@ OWN_PACKINGS = "", "exllamav2", "triton", "tritonv2"
 NEEDED = ("qweight", "qzeros", "scales")
 GPTQ_BITS = (2, 3, 4, 8)
 AWQ_BITS = (4,)
+OWN_WIDTHS = ("dynamic", "extra_config")  # keys by which modules have widths of their own
 
 
 class PackedOptions(NamedTuple):
-    """The layout that config.json names, and the columns in a group; the files have the number of bits."""
+    """What config.json says of all modules: the layout of their words of codes, and numbers that it may have wrong."""
 
     layout: str  # a name of `fastq.layouts.LAYOUTS`
-    group_size: Any  # as config.json has it, which may be anything
+    group_size: Any  # columns in a group, as config.json has it, which may be anything
+    bits: Any  # of a code, as config.json has it; None where modules may have widths of their own
 
 
 def awq_options(entry: Mapping[str, Any]) -> PackedOptions:
@@ -32,7 +34,8 @@ def awq_options(entry: Mapping[str, Any]) -> PackedOptions:
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
-    return PackedOptions("awq", entry.get("group_size") or entry.get("q_group_size"))
+    size = entry.get("group_size") or entry.get("q_group_size")
+    return PackedOptions(layout="awq", group_size=size, bits=bits)
 
 
 def gptq_options(entry: Mapping[str, Any]) -> PackedOptions:
@@ -41,13 +44,14 @@ def gptq_options(entry: Mapping[str, Any]) -> PackedOptions:
     if version not in ("gptq", "gptq_v2") or entry.get("is_marlin_format"):
         stored = "marlin" if entry.get("is_marlin_format") else version
         raise ValueError(f"its {KEY} is of GPTQ's {stored!r}; only 'gptq' and 'gptq_v2' are read")
-    return PackedOptions(version, entry.get("group_size"))
+    bits = None if any(entry.get(key) for key in OWN_WIDTHS) else entry.get("bits")
+    return PackedOptions(layout=version, group_size=entry.get("group_size"), bits=bits)
 
 
 def auto_round_options(entry: Mapping[str, Any]) -> PackedOptions:
     """Return the options of auto-round, which writes layouts of GPTQ and AWQ; raise ValueError for other layouts."""
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
-    inner = {key: entry[key] for key in ("bits", "group_size") if key in entry}
+    inner = {key: entry[key] for key in ("bits", "group_size", *OWN_WIDTHS) if key in entry}
     if "gptqmodel" in packing or packing.removeprefix("auto_round").lstrip(":") in OWN_PACKINGS:
         return gptq_options(inner | {"format": "gptq_v2"})  # with zero points as they are
     if "gptq" in packing:
@@ -72,6 +76,10 @@ def packed_weight(source: ModelFolder, module: str, spec: TensorSpec, options: P
     bits = zeros[1] * 32 // outputs
     if bits not in (AWQ_BITS if is_awq else GPTQ_BITS):
         raise ValueError(f"its qzeros of shape {zeros} are for {bits} bits, which {layout} does not have")
+    if options.bits is not None and options.bits != bits:
+        raise ValueError(
+            f"its qzeros of shape {zeros} are for {bits} bits, but {KEY} has bits {options.bits!r}: one is wrong"
+        )
     columns = spec.shape[0] if is_awq else spec.shape[0] * 32 // bits
     rows = spec.shape[1] * 32 // bits if is_awq else spec.shape[1]
     if rows != outputs:

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +17,13 @@ from numpy.typing import NDArray
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array
 from fastq.tools.checkpoints.dequantization import as_floats
-from fastq.tools.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
+from fastq.tools.checkpoints.encoding import (
+    ScaleArithmetic,
+    count_rough_scales,
+    encode,
+    global_scale,
+    largest_magnitude,
+)
 from fastq.tools.checkpoints.experts import Stack, metadata_of_stacks
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.fused_modules import fused_with, read_as_one
@@ -30,6 +37,7 @@ from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Piece, Task, copy_task
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
+from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files.imatrix import Imatrix, MatrixToWeigh, weigh
 from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
@@ -61,6 +69,7 @@ class Quantization:
         self.plan: Plan = make_plan(self.tensors, source.config, rules, classes)
         schemes = [rules.scheme, *(scheme for _, scheme in rules.schemes)]
         self.notes: list[str] = []
+        self.rough_scales: Counter[str] = Counter()  # of each matrix: those that have few digits or none
         self.importance = self._importance_in(imatrix) if imatrix else {}
         digests = {name: hashlib.sha256(rows.tobytes()).hexdigest() for name, rows in self.importance.items()}
         self.key = {
@@ -89,6 +98,16 @@ class Quantization:
     def _form(self, matrix: Matrix) -> StoredForm:
         """Return the stored form of a matrix."""
         return form_of(matrix.scheme, matrix.shape, self.arithmetic.dtype)
+
+    def lines_on_rough_scales(self) -> list[str]:
+        """Return lines on scales that have few digits, once matrices were encoded."""
+        modules = [f"{module} ({count:,})" for module, count in sorted(self.rough_scales.items()) if count]
+        if not modules:
+            return []
+        return [
+            "scales below the normal numbers of float16, the dtype of the model, whose weights lose digits or become "
+            f"0: {some_of(modules)}; --ignore leaves a matrix as it is"
+        ]
 
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
@@ -144,6 +163,8 @@ class Quantization:
         """Return the data to store for some rows, and for the whole matrix: `once`."""
         with naming(lambda error: self._failure(matrix, error)):
             arrays, x, q = self._encode(matrix, rows, factor)
+        if self.arithmetic.dtype == "F16" and not matrix.scheme.weights.scale_dtype:
+            self.rough_scales[matrix.module] += count_rough_scales(x, q)
         stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
         return Piece(stored, rows.nbytes, errors_of(x, q))
 

@@ -1,6 +1,6 @@
 """The command `fastq`, which Ctrl-C ends with one line and exit code 130.
 
-This module imports only the standard library. The signals are handled before NumPy, click and the rest of fastq are
+This module and what it imports need only the standard library. Signals are handled before NumPy, click and the rest are
 imported, which takes longer than the start of the interpreter.
 """
 
@@ -11,6 +11,7 @@ import signal
 import sys
 
 from fastq.tools.cli.interrupts import Ending
+from fastq.tools.cli.waits import notice_if_slow
 
 NEEDED = ("click", "rich", "safetensors", "ml_dtypes")  # the extra cli of pyproject.toml
 
@@ -31,7 +32,8 @@ def main() -> None:
             " pip uninstall fastq fastq-kernels and install one of the two"
         )
     try:
-        from fastq.tools.cli import app
+        with notice_if_slow("importing its libraries"):
+            from fastq.tools.cli import app
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in NEEDED:

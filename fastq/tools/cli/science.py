@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastq.tools.cli import options
-from fastq.tools.cli.errors import one_line_errors, usage_errors
+from fastq.tools.cli.errors import name_of_path, one_line_errors, usage_errors
 from fastq.tools.cli.exit_codes import IN_PART
 from fastq.tools.cli.input_paths import FOLDER, ZARR_STORE, InputPath
 from fastq.tools.cli.notes import note
@@ -24,6 +24,7 @@ from fastq.tools.cli.options import is_given
 from fastq.tools.cli.output_paths import check_out, sizes_text
 from fastq.tools.cli.progress import dask_progress
 from fastq.tools.cli.tables import Entry, print_table
+from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files.patterns import check_patterns, fits
 from fastq.tools.files.texts import count_text
 from fastq.tools.tensors.netcdf_zarr import (
@@ -258,11 +259,12 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
 def _open_groups(source: Path) -> Iterator[Any]:
     """Open the groups of a file or a store without decoding, in chunks if dask is installed; yield them by path."""
     chunks: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
-    groups = groups_of(source, **AS_STORED)
-    for group in groups.values():
-        group.close()
-    options_of_xarray = AS_STORED | open_options(source) | {"chunks": chunks}
-    xarray = import_xarray()
+    with notice_if_slow(f"opening {name_of_path(source)}, with xarray"):
+        groups = groups_of(source, **AS_STORED)
+        for group in groups.values():
+            group.close()
+        options_of_xarray = AS_STORED | open_options(source) | {"chunks": chunks}
+        xarray = import_xarray()
     with contextlib.ExitStack() as stack:
         yield {
             path: stack.enter_context(xarray.open_dataset(source, group=path.strip(ROOT) or None, **options_of_xarray))

@@ -21,6 +21,7 @@ from fastq.tools.files.pipeline import Converted, Piece, Progress, Task, run
 from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files import mixes
 from fastq.tools.gguf_files.gguf_file import (
+    LLAMA_DIMENSIONS,
     OF_PARTS,
     GgufHeader,
     GgufSource,
@@ -100,6 +101,9 @@ def convert_gguf(
     _say_unfit(targets, types_of([_with_whole_blocks(spec) for spec in specs]), say)
     if unknown := [spec.name for spec in targets if not spec.kind.block]:
         say(f"copied unchanged, since fastq does not know their types: {_quoted(unknown)}")
+    if deep := [spec.name for spec in targets if len(spec.shape) > LLAMA_DIMENSIONS]:
+        consequence = "" if request.dequantize else ", and they are copied"
+        say(f"llama.cpp does not read tensors of more than {LLAMA_DIMENSIONS} dimensions{consequence}: {_quoted(deep)}")
     if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
         say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_quoted(long)}")
     return _convert(source, out, targets, added, progress)
@@ -111,7 +115,7 @@ def _kind_of(spec: GgufSpec, chosen: TensorType, request: Request) -> TensorType
     in_blocks = spec.kind.block != 1
     if request.dequantize:
         chosen = TENSOR_TYPES[request.mix.default] if in_blocks else chosen if kind.is_float else kind
-    elif not kind.block:
+    elif not kind.block or len(spec.shape) > LLAMA_DIMENSIONS:
         return kind
     if kind == chosen or not spec.size:
         return kind

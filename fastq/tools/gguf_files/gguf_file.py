@@ -33,7 +33,8 @@ VERSION = 3  # version 2 has the same layout; llama.cpp does not read version 1
 ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
 LARGEST_ALIGNMENT = 1 << 16  # a smaller file is read as a whole
-MOST_DIMENSIONS = 4  # as in llama.cpp
+MOST_DIMENSIONS = 64  # of an array of NumPy
+LLAMA_DIMENSIONS = 4  # which llama.cpp reads; convolutions over time and space, of video models, have more
 LARGEST = 2**63 - 1  # the largest number of bytes of a tensor, as in llama.cpp
 # numbers of types of values
 STRING = 8
@@ -397,7 +398,7 @@ def _read_tensor_info(cursor: _Cursor, name: str) -> GgufSpec:
         size *= max(length, 1)
         if size > LARGEST // 8:
             raise ValueError(f"tensor {name!r} can't have the shape {lengths}")
-    while len(lengths) > 1 and lengths[-1] == 1:  # llama.cpp counts and writes dimensions like this
+    while 1 < len(lengths) <= LLAMA_DIMENSIONS and lengths[-1] == 1:  # llama.cpp counts and writes dimensions like this
         lengths.pop()
     lengths = lengths or [1]
     if kind.block and lengths[0] % kind.block:

@@ -15,6 +15,7 @@ from fastq.formats.conventions import as_convention
 from fastq.formats.granularity import within_array
 from fastq.ops.calibrate import Calibrator
 from fastq.ops.compare import compare
+from fastq.ops.histogram import mantissa_bits, units_of_both_sides, widen
 from fastq.ops.minmax import minmax
 from fastq.requests.quantization import as_input
 from fastq.results import Histogram, QuantizedArray
@@ -46,7 +47,8 @@ EMPTY = 0.5  # elements at the base of bars on a logarithmic axis, which has no 
 TICKS = 256  # most codes that are drawn one by one: more would touch each other
 SAMPLE = 1 << 18  # most elements whose errors are computed
 BINS = 512  # most channels that are drawn: fewer than the pixels of a default figure
-WIDE = 256  # most bars of a calibrator's histogram, on either side of 0
+OCTAVES = 2  # of a calibrator's histogram whose bins are drawn; those below have bars of one width
+BARS = 64  # most of an octave
 # colours and dashes of methods; dashes keep lines visible that overlap
 _LINES = {
     "minmax": (VERMILLION, "solid"),
@@ -56,6 +58,7 @@ _LINES = {
 }
 
 
+@np.errstate(all="ignore")  # of the caller
 def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axes:
     """Draw the values of an array as a histogram above the grid of its codes; clipped values are orange.
 
@@ -154,6 +157,7 @@ def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> A
     return values / scale + zero_point
 
 
+@np.errstate(all="ignore")  # of the caller
 def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the largest magnitude of each channel, and the root mean square of its errors, to find outliers.
 
@@ -268,6 +272,7 @@ def _mark_outliers(a: Axes, along: int, largest: Array, outliers: Array) -> None
         a.annotate(f"{channel}", near, xytext=(5, -3), textcoords="offset points", fontsize="small")
 
 
+@np.errstate(all="ignore")  # of the caller
 def calibration(
     calibrator: Calibrator,
     *,
@@ -329,17 +334,21 @@ def calibration(
     ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
     counts = one.counts.ravel()
     edges = one.edges.ravel()
-    wide = max(one.bins // WIDE, 1)
-    # several bins per bar, so that bars are visible
-    bars = counts.reshape(-1, wide).sum(axis=1)
-    ends = edges[::wide]
-    first, last = np.flatnonzero(bars)[[0, -1]]
+    # narrow bins are joined, so that bars are visible
+    of_octave = 1 << mantissa_bits(one.bins)
+    steps = max(one.bins // of_octave - 1 - OCTAVES, 0)
+    wide = max(of_octave // BARS, 1)
+    joined = widen(counts, steps).reshape(-1, wide).sum(axis=1)
+    ends = (np.ldexp(units_of_both_sides(one.bins), steps) * edges[one.bins + 1])[::wide]
+    first, last = np.flatnonzero(joined)[[0, -1]]
+    width = ends[one.bins // wide + 1]
+    bars = joined * (width / np.diff(ends))
+    bottom = bars[bars > 0].min() / 2
     a = axis_of(ax)
-    a.stairs(bars[first : last + 1], ends[first : last + 2], baseline=0.5, fill=True, color=GREY, alpha=0.6)
+    a.stairs(bars[first : last + 1], ends[first : last + 2], baseline=bottom, fill=True, color=GREY, alpha=0.6)
     a.set_yscale("log")
-    a.set_ylim(bottom=0.5)
+    a.set_ylim(bottom=bottom)
     title = f"{one.dtype}: {int(one.count.sum()):,} elements"
-    width = ends[first + 1] - ends[first]
     set_labels(a, title, "value", f"elements in a width of {width:.3g}")
     for name, (lo, hi) in ranges.items():
         colour, dashes = _LINES[name]

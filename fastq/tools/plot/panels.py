@@ -46,6 +46,7 @@ LARGEST_FONT = 10.0
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.601
 
 
+@np.errstate(all="ignore")  # of the caller
 def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None = None) -> NDArray[np.object_]:
     """Draw an array, its codes, what they decode to, and the error, in four panels.
 

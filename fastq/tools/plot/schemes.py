@@ -122,6 +122,7 @@ class Trial:
         return Measured(qtype.bits + parameter_bits, reference.compare(sample, q).sqnr_db)
 
 
+@np.errstate(all="ignore")  # of the caller
 def sqnr(
     x: ArrayLike, schemes: Mapping[str, Sequence[Mapping[str, Any]]] | None = None, *, ax: Axes | None = None
 ) -> Axes:
@@ -199,6 +200,7 @@ def _naming(name: str) -> Iterator[None]:
         raise type(error)(f"schemes has {name!r}: {error}") from error
 
 
+@np.errstate(all="ignore")  # of the caller
 def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, ax: Axes | None = None) -> Axes:
     """Draw several approximations of one array side by side, the best first.
 

@@ -316,7 +316,7 @@ NO_IMPORTANCE = [
     (
         {"importance": np.ones(70, complex)},
         TypeError,
-        "importance must be an array of floats or integers, not of complex128",
+        "importance must be float16, bfloat16, float32, float64, int8 to int64 or uint8 to uint64, not complex128",
     ),
     ({"importance": np.ones(70), "range": "minmax"}, ValueError, "importance needs a search for ranges"),
 ]

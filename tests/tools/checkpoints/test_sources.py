@@ -265,6 +265,7 @@ REFUSED = {
     "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read": lambda: changed("AWQ", dict, version="gemv"),
     "of AWQ's 'gemm' with 8 bits": lambda: changed("AWQ", dict, bits=8),
     "of GPTQ's 'marlin'; only 'gptq' and 'gptq_v2' are read": lambda: changed("GPTQ", dict, checkpoint_format="marlin"),
+    "are for 4 bits, but quantization_config has bits 8: one is wrong": lambda: changed("GPTQ", dict, bits=8),
     "of GPTQ's 'marlin'; only": lambda: changed("GPTQ", dict, is_marlin_format=True),
     "it has groups of columns of shape (3,), not integers of shape (64,)": lambda: changed(
         "GPTQ", lambda t: t | {"a.g_idx": np.zeros(3, np.int32)}

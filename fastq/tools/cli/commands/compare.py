@@ -26,6 +26,7 @@ from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import TableOptions, arrays_of_pictures, as_float, show_table, table_options
 from fastq.tools.cli.tables import Entry, cell_text, shape_text
 from fastq.tools.cli.terminal import print_line
+from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files.measured_errors import NO_ERRORS, Errors, errors_in, sums_of
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted, Progress
@@ -130,7 +131,7 @@ def _note_worst(entries: list[Entry], at_least: float) -> None:
 
 def _read_side(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one side; an error is about its file."""
-    with one_line_errors(name_of_path(path), path):
+    with one_line_errors(name_of_path(path), path), notice_if_slow(f"opening {name_of_path(path)}"):
         tensors = tensors_of(path, say=note)
     note_codes(path, tensors)
     return tensors

@@ -201,7 +201,8 @@ def convert_command(
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
     if isinstance(conversion, Quantization) and rules is not None:
         plan = conversion.plan
-        lines = lines_on_floats(plan, conversion.source, rules)
+        lines = conversion.lines_on_rough_scales()
+        lines += lines_on_floats(plan, conversion.source, rules)
         lines += lines_on_assumptions(plan, conversion.source)
         for line in [*lines, *loading_lines(out, conversion.source, plan.matrices, plan.assumed)]:
             note(line)

@@ -15,6 +15,7 @@ from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import json_option, print_json
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.cli.terminal import print_line, printable
+from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files.texts import count_text, some_of
 from fastq.tools.gguf_files.gguf_file import GgufSpec, MetadataField, open_gguf
 from fastq.tools.tensors.reading import (
@@ -45,7 +46,8 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         return
     with one_line_errors(name_of_path(source), source):
         try:
-            by_name = tensors_of(source, say=note)
+            with notice_if_slow(f"opening {name_of_path(source)}"):
+                by_name = tensors_of(source, say=note)
         except ValueError as error:
             try:  # if config.json is invalid
                 by_name = tensors_of(source, as_stored=True)

@@ -14,7 +14,6 @@ from fastq.tools.cli.errors import name_of_path, one_line_errors
 from fastq.tools.cli.input_paths import FOLDER, InputPath
 from fastq.tools.cli.notes import note
 from fastq.tools.cli.options import (
-    choice,
     force_option,
     imatrix_option,
     is_given,
@@ -121,6 +120,30 @@ _AS_STORED = "integer", "compute", "magnitude"
 STORABLE = [
     row.name for row in CONVENTIONS.values() if (row.zero_point, row.stored_type, row.symmetric_extreme) == _AS_STORED
 ]
+
+
+class Storable(click.Choice[str]):
+    """A convention whose parameters files can hold; the error for another one says why they can't."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of a convention."""
+        row = CONVENTIONS.get(value)
+        if row is not None and value not in self.choices:
+            if row.zero_point != "integer":
+                reason = "its zero points are no codes"
+            elif row.stored_type != "compute":
+                reason = f"its scales are {row.stored_type}"
+            else:
+                reason = "its scales may be negative"
+            self.fail(
+                f"{value!r} is for fastq.quantize in Python: {reason}, and readers of such files do not expect that; "
+                f"files can have {', '.join(self.choices)}",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 FORMAT_HELP = f"Code format: {FAMILIES}."
 LIKE_HELP = "Quantize only the tensors of FILE, each with its scheme there; FILE is the output of suggest --json."
 AXIS_HELP = "Channel axis, or axis along which blocks run; none for one scale per tensor.  [default: 0; for blocks -1]"
@@ -156,7 +179,14 @@ TO_QUANTIZE = InputPath(
 )
 @range_option
 @imatrix_option
-@choice("--convention", STORABLE, metavar="NAME", help=CONVENTION_HELP.format(", ".join(STORABLE)))
+@click.option(
+    "--convention",
+    type=Storable(STORABLE),
+    metavar="NAME",
+    default=STORABLE[0],
+    show_default=True,
+    help=CONVENTION_HELP.format(", ".join(STORABLE)),
+)
 @nan_option
 @table_options
 @force_option

@@ -20,6 +20,7 @@ from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import json_option, print_json, total_text, worst_option
 from fastq.tools.cli.tables import Entry, arrange_rows, print_table
 from fastq.tools.cli.terminal import print_line
+from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files.measured_errors import Errors, signal_of
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted
@@ -62,7 +63,8 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     with undisturbed():  # here, since no other command needs what it imports
         from fastq.tools.cli.scheme_search import command_line, trials_for
     with one_line_errors(name_of_path(source), source):
-        by_name = tensors_of(source, say=note)
+        with notice_if_slow(f"opening {name_of_path(source)}"):
+            by_name = tensors_of(source, say=note)
         note_codes(source, by_name)
         trials = trials_for(source)
         tensors, left_out = _tensors_to_try(list(by_name.values()), trials)

@@ -87,8 +87,12 @@ def plan_repack(
     memory: StridedOperands = NOT_STRIDED,
     op: str = "repack",
     nan: str = "raise",
+    threshold: float = 0.0,
 ) -> LaunchPlan | None:
-    """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer."""
+    """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer.
+
+    To binarize, `op` is "binarize", whose threshold is 0, or "above" or "from", which compare with one.
+    """
     size = math.prod(shape)
     length = shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
@@ -97,6 +101,7 @@ def plan_repack(
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
+        lowest=threshold,
         streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:
@@ -134,6 +139,7 @@ def packer(
     source: StorageFormat | None = None,
     op: str = "repack",
     nan: str = "raise",
+    threshold: float = 0.0,
 ) -> Callable[[Array, Array], int]:
     """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
 
@@ -148,7 +154,8 @@ def packer(
     where = None if packed is None else packed.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
-        return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
+        memory = StridedOperands(x=memory_of(part))
+        return plan_repack(part.shape, code_format, kind, code_format, memory, op, nan, threshold)
 
     launch, by_rows = _of_rows(rows, plan)
     execute = spreading(launch, where)

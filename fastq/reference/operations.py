@@ -15,7 +15,7 @@ from fastq.reference.arrays import as_input, check_no_nan, check_place, delivere
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
-from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
+from fastq.reference.packing import pack_bits, pack_codes, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantized
 from fastq.reference.rounding import counted, rounded
@@ -214,13 +214,15 @@ def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
 
 
 def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
-    """Return in one bit of each element of `x` whether it is positive, packed along an axis."""
+    """Return in one bit of each element of `x` whether it is above a threshold, packed along an axis."""
     x = as_input(x)
     given = named.BinarizeOptions(**options)
     asked = packing.binarize(x.dtype, x.shape, given)
     values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
-    return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
+    threshold = int(asked.threshold) if x.dtype.kind in "iu" else asked.threshold  # compared without rounding
+    is_one = values >= threshold if asked.inclusive else values > threshold
+    return delivered(pack_bits(is_one, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
 
 
 def bit_information(x: ArrayLike, **options: Any) -> BitInformation:

@@ -421,6 +421,14 @@ _ROWS = (
     ),
     replace(_TORCHAO, name="torchao-intx", system="torchao: IntxWeightOnlyConfig", formats=_INTX),
     Convention(
+        "torchao-float8",
+        "torchao: Float8WeightOnlyConfig, Float8DynamicActivationFloat8WeightConfig; weights",
+        formats=("float8_e4m3fn", "float8_e5m2"),
+        schemes=("symmetric",),
+        stored_type="input",
+        scale_floor=0.0,
+    ),
+    Convention(
         "tflite",
         "TensorFlow Lite: the reference Quantize and its converter's activations; symmetric: its converter's weights",
         stored_type="float64",

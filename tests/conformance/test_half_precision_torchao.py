@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from torch_tensors import as_bytes, as_tensor, bytes_of
+from torch_tensors import as_tensor, bytes_of
 
 import fastq
 
@@ -60,7 +60,20 @@ def by_int8(tensor, name, symmetric, block_size):
     return made.scale, torch.zeros_like(made.scale), made.qdata, made.dequantize()
 
 
-SYSTEMS = {"torchao": by_affine_functions, "torchao-intx": by_intx, "torchao-int8": by_int8}
+def by_float8(tensor, name, symmetric, block_size):
+    from systems.torch_libraries import weights_as_torchao
+    from torchao.quantization import Float8WeightOnlyConfig
+
+    made = weights_as_torchao(tensor, Float8WeightOnlyConfig(weight_dtype=getattr(torch, name)))
+    return made.scale, torch.zeros_like(made.scale), made.qdata.view(torch.uint8), made.dequantize()
+
+
+SYSTEMS = {
+    "torchao": by_affine_functions,
+    "torchao-intx": by_intx,
+    "torchao-int8": by_int8,
+    "torchao-float8": by_float8,
+}
 CASES = [
     (convention, name, symmetric, block_size)
     for convention in ("torchao", "torchao-intx")
@@ -69,6 +82,7 @@ CASES = [
     for block_size in (0, 32)
 ]
 CASES += [("torchao-int8", "int8", True, 0)]
+CASES += [("torchao-float8", name, True, 0) for name in ("float8_e4m3fn", "float8_e5m2")]
 
 
 def differing(convention, dtype, name, symmetric, block_size, system=None):
@@ -77,11 +91,22 @@ def differing(convention, dtype, name, symmetric, block_size, system=None):
     parts = {"axis": -1, "block_size": block_size} if block_size else {"axis": 0}
     q = fastq.quantize(x, name, symmetric=symmetric, convention=convention, **parts)
     scale, zero_point, codes, values = SYSTEMS[system or convention](as_tensor(x), name, symmetric, block_size)
+    codes = codes.numpy()
+    scales = scale.float().numpy().reshape(-1)
+    ours = q.unpacked().view(codes.dtype)
+    decoded = q.dequantize(dtype=x.dtype)
+    theirs = values.contiguous().view(torch.int16).numpy().view(x.dtype)
+    if convention == "torchao-float8":  # where a scale rounds to 0, there is nothing to be equal to
+        usable = scales > 0
+        assert np.count_nonzero(usable) > 0.9 * scales.size
+        ours, codes, decoded, theirs = (each[usable] for each in (ours, codes, decoded, theirs))
+    else:
+        usable = slice(None)
     return (
-        np.count_nonzero(q.scale.reshape(-1) != scale.float().numpy().reshape(-1)),
+        np.count_nonzero(q.scale.reshape(-1)[usable] != scales[usable]),
         np.count_nonzero(q.zero_point.reshape(-1) != zero_point.numpy().reshape(-1)),
-        np.count_nonzero(q.unpacked() != codes.numpy()),
-        np.count_nonzero(bytes_of(q.dequantize(dtype=x.dtype)) != as_bytes(values)),
+        np.count_nonzero(ours != codes),
+        np.count_nonzero(bytes_of(decoded) != bytes_of(theirs)),
     )
 
 

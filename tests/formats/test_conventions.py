@@ -489,7 +489,7 @@ def test_two_conventions_of_one_arithmetic_share_their_kernels():
 def test_names():
     assert list(ROWS) == [
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize"),
-        *("torchao", "torchao-int8", "torchao-intx", "tflite"),
+        *("torchao", "torchao-int8", "torchao-intx", "torchao-float8", "tflite"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss", "cf", "textbook"),
     ]
 

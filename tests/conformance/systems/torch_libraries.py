@@ -58,6 +58,16 @@ def torchao_intx(x, case):
     return Quantized(made.qdata.numpy(), scale, zero_point, made.dequantize().numpy())
 
 
+def torchao_float8(x, case):
+    """Float8WeightOnlyConfig; codes as their bytes."""
+    import torch
+    from torchao.quantization import Float8WeightOnlyConfig
+
+    config = Float8WeightOnlyConfig(weight_dtype=getattr(torch, case.dtype))
+    made = weights_as_torchao(torch.from_numpy(x), config)
+    return Quantized(made.qdata.float().numpy(), made.scale.numpy()[:, 0], values=made.dequantize().numpy())
+
+
 def compressed_tensors(x, case):
     """calculate_qparams, quantize and dequantize."""
     import torch
@@ -108,6 +118,16 @@ SYSTEMS = (
         neighbour="torch",
         undefined="As under torchao. Its mapping SYMMETRIC_NO_CLIPPING_ERR, with a divisor of its own for either sign, "
         "is no row.",
+    ),
+    System(
+        "torchao-float8",
+        ("torchao", "torch"),
+        torchao_float8,
+        (Case("float8_e4m3fn", True, "channel"), Case("float8_e5m2", True, "channel")),
+        neighbour="",
+        except_for=("zeros", "subnormal"),
+        undefined="A scale that rounds to 0, as that of a row of zeros, makes NaN of codes and values; here it is 1, or "
+        "the smallest number of the dtype of the weights.",
     ),
     System(
         "compressed-tensors",

@@ -126,8 +126,8 @@ SYSTEMS = (
         (Case("float8_e4m3fn", True, "channel"), Case("float8_e5m2", True, "channel")),
         neighbour="",
         except_for=("zeros", "subnormal"),
-        undefined="A scale that rounds to 0, as that of a row of zeros, makes NaN of codes and values; here it is 1, or "
-        "the smallest number of the dtype of the weights.",
+        undefined="A scale that rounds to 0, as that of a row of zeros, makes NaN of codes and values; here it is 1, "
+        "or the smallest number of the dtype of the weights.",
     ),
     System(
         "compressed-tensors",

@@ -354,7 +354,7 @@ _TORCHAO = replace(
     clamp="range",
 )
 
-_INTX = tuple(f"int{bits}" for bits in range(1, 9))
+_INTX = tuple(f"int{bits}" for bits in range(8, 0, -1))
 
 _NBITS = Convention(
     "matmul-nbits",

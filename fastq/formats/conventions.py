@@ -71,7 +71,8 @@ class Convention:
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
     scale_floor : float or None
-        Scales below it are degenerate, and so is 0; None: the smallest normal number of F.
+        Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
+        where these are rounded to that of the input.
     tiny_scale : {"nearest", "reaching"}
         The rounding of a scale below the smallest normal number of its type, F or that of ``stored_type``: to the
         nearest number; or to the next larger one if the ends of the range would lie more than half a step beyond the
@@ -346,6 +347,17 @@ _TORCH = Convention(
     clamp="format",
 )
 
+_TORCHAO = replace(
+    _TORCH,
+    name="torchao",
+    system="torchao: choose_qparams_affine, quantize_affine",
+    operation_type="input",
+    scale_floor=None,
+    clamp="range",
+)
+
+_INTX = tuple(f"int{bits}" for bits in range(8, 0, -1))
+
 _NBITS = Convention(
     "matmul-nbits",
     "ONNX Runtime: weights of MatMulNBits, quantize_matmul_4bits and quantize_matmul_8bits",
@@ -398,16 +410,29 @@ _ROWS = (
         variants=(("blocks", "zero_point_inside", True),),
     ),
     _TORCH,
+    _TORCHAO,
     replace(
-        _TORCH,
-        name="torchao",
-        system="torchao: choose_qparams_affine, quantize_affine",
-        scale_floor=None,
-        clamp="range",
+        _TORCHAO,
+        name="torchao-int8",
+        system="torchao: Int8WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig; weights",
+        formats=("int8",),
+        schemes=("symmetric",),
+        operation_type="compute",
+        stored_type="input",
+        scale_floor=_EPS,
+    ),
+    replace(_TORCHAO, name="torchao-intx", system="torchao: IntxWeightOnlyConfig", formats=_INTX),
+    Convention(
+        "torchao-float8",
+        "torchao: Float8WeightOnlyConfig, Float8DynamicActivationFloat8WeightConfig; weights",
+        formats=("float8_e4m3fn", "float8_e5m2"),
+        schemes=("symmetric",),
+        stored_type="input",
+        scale_floor=0.0,
     ),
     Convention(
         "tflite",
-        "TensorFlow Lite: the reference Quantize and its quantizer's activations; symmetric: its quantizer's weights",
+        "TensorFlow Lite: the reference Quantize and its converter's activations; symmetric: its converter's weights",
         stored_type="float64",
         degenerate_zero_point="lowest",
         zero_point_rounding="half_away",
@@ -446,7 +471,7 @@ _ROWS = (
     ),
     Convention(
         "faiss",
-        "faiss: ScalarQuantizer, QT_8bit, QT_8bit_uniform and QT_4bit",
+        "faiss: ScalarQuantizer, QT_8bit, QT_8bit_uniform, QT_4bit, and QT_6bit with bits=6",
         formats=("uint8", "uint4"),
         schemes=("asymmetric",),
         includes_zero=False,

@@ -28,7 +28,8 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
         inner = f"fma({steps.replace(' *', ',')}, zero_point)" if row.fused else f"{steps} + zero_point"
         return f"clamp({whole}({inner}))"
     start = {"lowest": " + qmin", "zero": ""}[row.offset_code] if offset else " + zero_point"
-    return f"clamp({whole}({steps}){start})"
+    without_width = "; qmin if F(n * scale) is 0" if row.quotient == "range" else ""
+    return f"clamp({whole}({steps}){start}){without_width}"
 
 
 def value_formula(row: Convention, _: str = "asymmetric") -> str:

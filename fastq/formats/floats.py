@@ -43,6 +43,11 @@ class FloatFormat:
         """The exponent of the largest finite number."""
         return (self.largest >> self.mantissa) - self.bias
 
+    @cached_property
+    def smallest_normal(self) -> float:
+        """The smallest positive number that has all digits."""
+        return 2.0 ** (1 - self.bias)
+
     def number(self, code: int) -> float:
         """Return the number of a code that is neither infinity nor NaN, in a format with a sign."""
         exponent, fraction = divmod(code & ((1 << self.exponent + self.mantissa) - 1), 1 << self.mantissa)

@@ -38,6 +38,10 @@ _BITROUND = [
     ("dropped", np.int64),  # bits of the significand
 ]
 
+_BINARIZE = [
+    ("threshold", np.float64),  # what values are compared with
+]
+
 _PACKING = [
     ("nan_code", np.int64),  # the integer that NaN becomes
     ("first_gap", np.int64),  # integers that become NaN, which may be the same
@@ -59,7 +63,9 @@ _GGUF = [
     ("alike_rows", np.int64),  # rows that share a row of the importance of columns
 ]
 
-_FIELDS = [*_LAYOUT, *_CODES, *_LOOPS, *_COMPARE, *_HISTOGRAM, *_BITROUND, *_PACKING, *_RANGE_SEARCH, *_GGUF]
+_FIELDS = [
+    *_LAYOUT, *_CODES, *_LOOPS, *_COMPARE, *_HISTOGRAM, *_BITROUND, *_BINARIZE, *_PACKING, *_RANGE_SEARCH, *_GGUF
+]
 KERNEL_ARGS = np.dtype(_FIELDS)
 ARG_NAMES = tuple(name for name, _ in _FIELDS)
 

@@ -149,7 +149,8 @@ def steps_from_base(spec, x, s):
     if rule.quotient == "divide":
         ratio = x / s.scale
     elif rule.quotient == "range":
-        ratio = x / s.factor * s.above
+        nothing = v.constant(0, s.factor)  # the width of a constant: all values get the first code, later ones too
+        ratio = v.select(s.factor == nothing, nothing, x / s.factor * s.above)
     else:
         ratio = x * s.factor
     ratio = in_half(spec, ratio)

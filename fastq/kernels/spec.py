@@ -16,8 +16,8 @@ from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
 class KernelSpec(Constants):
     """Type of an argument that chooses the code of a loop."""
 
-    # "minmax", "histogram", "quantize", "dequantize", "fake" (both), "compare", "repack", "binarize", "bitround",
-    # "granular_bitround", or "bit_pairs"
+    # "minmax", "histogram", "quantize", "dequantize", "fake" (both), "compare", "repack", "binarize", "above", "from",
+    # "bitround", "granular_bitround", or "bit_pairs"
     op: str
     # "raise": report NaN; "zero": treat it as 0.0; "keep": give it the code of NaN, or its block a scale of NaN (see
     # `keeps_nan_in_scale`); "omit": count it in no histogram

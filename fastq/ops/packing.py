@@ -117,6 +117,8 @@ def binarize(
     x: ArrayLike,
     *,
     axis: int = -1,
+    threshold: float = 0.0,
+    inclusive: bool = False,
     dtype: str | DTypeLike = "uint8",
     bitorder: str = "big",
     nan: str = "raise",
@@ -124,8 +126,10 @@ def binarize(
 ) -> NDArray[Any]:
     """Keep one bit of each element, whether it is positive, and pack eight bits into a byte.
 
-    This is ``np.packbits(x > 0, axis, bitorder)`` in one pass. The defaults give the "ubinary" bytes of
-    sentence-transformers, ``dtype="int8"`` its "binary" bytes. Each row begins on a whole byte.
+    This is ``np.packbits(x > threshold, axis, bitorder)`` in one pass. The defaults give the "ubinary" bytes of
+    sentence-transformers, ``dtype="int8"`` its "binary" bytes. Bits of the same vectors in another order, or of a
+    comparison that includes the threshold, are other bytes: docs/howto/embeddings.md says which systems have which.
+    Each row begins on a whole byte.
 
     Parameters
     ----------
@@ -133,12 +137,18 @@ def binarize(
         Array of dtype float16, bfloat16, float32, float64 or an integer dtype, of any shape and memory layout.
     axis : int
         The axis along which neighbours share a byte.
+    threshold : float
+        The number above which elements have the bit 1. For arrays of integers it must be one of the numbers from the
+        smallest to the largest integer of their dtype. To compare each column with a number of its own, subtract
+        these: ``x - center > 0`` where and only where ``x > center``.
+    inclusive : bool
+        Whether elements that are equal to the threshold have the bit 1, too: ``x >= threshold``.
     dtype : {"uint8", "int8"} or dtype
         Dtype of the bytes; int8 bytes are smaller by 128.
     bitorder : {"big", "little"}
         Whether the first of eight elements is in the highest or the lowest bit.
     nan : {"raise", "zero"}
-        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0, which is not positive.
+        What to do with NaN: "raise" refuses it, "zero" treats it as 0.0.
     out : ndarray, optional
         Array to write to, with the shape and dtype of the bytes.
 
@@ -158,8 +168,12 @@ def binarize(
     >>> fastq.binarize(np.array([[0.5, -1.0, 2.0], [0.0, 0.0, 1e-9]], np.float32))
     array([[160],
            [ 32]], dtype=uint8)
+    >>> fastq.binarize(np.array([0.5, -1.0, 0.0], np.float32), inclusive=True, bitorder="little")  # IndexLSH of faiss
+    array([5], dtype=uint8)
     """
-    result: NDArray[Any] = call(BINARIZE, x, out, options=(axis, dtype, bitorder, nan), types=(type(axis),))
+    options = (axis, threshold, inclusive, dtype, bitorder, nan)
+    types = (type(axis), type(threshold), type(inclusive))
+    result: NDArray[Any] = call(BINARIZE, x, out, options=options, types=types)
     return result
 
 
@@ -228,9 +242,11 @@ def _resolve_binarize(arguments: Call, x: Array, out: Any) -> BoundCall:
     like = np.empty(request.packed, request.dtype) if out is None else out
     signed = request.dtype == np.int8
     code_format = _storage(request)
+    op = "from" if request.inclusive else "above" if request.threshold else "binarize"
 
     def execute_for(x: Array, out: Array) -> Callable[[Array, Array], int]:
-        return packer(x.reshape(request.shape), out, code_format, request.axis, op="binarize", nan=nan)
+        values = x.reshape(request.shape)
+        return packer(values, out, code_format, request.axis, op=op, nan=nan, threshold=request.threshold)
 
     refuse = functools.partial(refuse_nan, nan=nan)
     execute = execute_for(x, like)

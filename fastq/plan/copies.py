@@ -90,8 +90,12 @@ def plan_repack(
     memory: StridedOperands = NOT_STRIDED,
     op: str = "repack",
     nan: str = "raise",
+    threshold: float = 0.0,
 ) -> LaunchPlan | None:
-    """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer."""
+    """Plan to repack codes or to binarize; None for strided rows that end within a byte, too long for a buffer.
+
+    To binarize, `op` is "binarize", whose threshold is 0, or "above" or "from", which compare with one.
+    """
     size = math.prod(shape)
     length = shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
@@ -100,6 +104,7 @@ def plan_repack(
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(outer=1, length=length, inner=1, block=length, blocks=1, cycle=1, kept=1, shape=()),
+        threshold=threshold,
         streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:
@@ -138,6 +143,7 @@ def packer(
     source: StorageFormat | None = None,
     op: str = "repack",
     nan: str = "raise",
+    threshold: float = 0.0,
 ) -> Callable[[Array, Array], int]:
     """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
 
@@ -152,7 +158,8 @@ def packer(
     packed_rows = None if packed is None else packed.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
-        return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
+        memory = StridedOperands(x=memory_of(part))
+        return plan_repack(part.shape, code_format, kind, code_format, memory, op, nan, threshold)
 
     launch, by_rows = _bind_rows(rows, plan)
     execute = with_copy_to(launch, packed_rows)

@@ -107,6 +107,8 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
+        if ranged.floor is None and half.operations:
+            ranged = ranged._replace(floor=FLOAT_FORMATS[half.operations].smallest_normal)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
         rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
         name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")

@@ -46,7 +46,8 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
         ratio = x / scale
     elif row.quotient == "range":
         steps = ftype.type(last - first)
-        ratio = x / (stored.astype(np.float64) * float(steps)).astype(ftype) * steps
+        span = (stored.astype(np.float64) * float(steps)).astype(ftype)
+        ratio = np.where(span == 0, ftype.type(0), x / span * steps)
     else:
         one = ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
         factor = in_half(one, half)

@@ -16,7 +16,7 @@ from fastq.reference.bitround import count_pairs_of_bits, round_to_kept_bits
 from fastq.reference.codes import decode, encode
 from fastq.reference.compare import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
-from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
+from fastq.reference.packing import pack_bits, pack_codes, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantize_sums
 from fastq.reference.search import RangeParameters, least_error
@@ -214,13 +214,15 @@ def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
 
 
 def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
-    """Return in one bit of each element of `x` whether it is positive, packed along an axis."""
+    """Return in one bit of each element of `x` whether it is above a threshold, packed along an axis."""
     x = as_input(x)
     named_options = named.BinarizeOptions(**options)
     asked = packing.binarize(x.dtype, x.shape, named_options)
     values = nan_as_zero(widen(x), named_options.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
-    return deliver(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
+    threshold = int(asked.threshold) if x.dtype.kind in "iu" else asked.threshold  # compared without rounding
+    is_one = values >= threshold if asked.inclusive else values > threshold
+    return deliver(pack_bits(is_one, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
 
 
 def bit_information(x: ArrayLike, **options: Any) -> BitInformation:

@@ -23,10 +23,10 @@ def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: Any = "little") 
     return np.asarray(np.moveaxis(packed.reshape(*outer, packed.shape[-1]), -1, axis), order="C")
 
 
-def pack_signs(x: Array, axis: int, bitorder: Any, dtype: np.dtype[Any]) -> Array:
-    """Pack along an axis whether elements are positive; bytes of int8 are less by 128."""
+def pack_bits(bits: Array, axis: int, bitorder: Any, dtype: np.dtype[Any]) -> Array:
+    """Pack booleans along an axis; bytes of int8 are less by 128."""
     # contract 1.12
-    packed = pack_codes(np.asarray(x > 0), QTYPES["uint1"], axis, bitorder)
+    packed = pack_codes(np.asarray(bits), QTYPES["uint1"], axis, bitorder)
     return packed if dtype == np.uint8 else (packed.astype(np.int16) - 128).astype(np.int8)
 
 

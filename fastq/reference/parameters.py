@@ -88,7 +88,9 @@ def _without_degenerate(
     `value` is the number that a convention may take in their place.
     """
     ptype = scale.dtype.type
-    floor = float(np.finfo(ftype).tiny) if row.scale_floor is None else row.scale_floor
+    operations = form if row.operation_type == "input" else None
+    smallest_normal = 2.0 ** (1 - operations.bias) if operations else float(np.finfo(ftype).tiny)
+    floor = smallest_normal if row.scale_floor is None else row.scale_floor
     floor = ptype(form.positive(floor) if form and floor else floor)
     size = np.abs(scale) if row.signed_scale else scale
     degenerate = (size < floor) | (size == 0)

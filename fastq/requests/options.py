@@ -144,6 +144,8 @@ class BinarizeOptions(NamedTuple):
     """Options of `fastq.binarize`."""
 
     axis: int = -1
+    threshold: float = 0.0
+    inclusive: bool = False
     dtype: object = "uint8"
     bitorder: str = "big"
     nan: str = "raise"

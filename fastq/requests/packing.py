@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from fastq.formats.granularity import within_array
 from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
 from fastq.requests.options import BinarizeOptions, PackOptions
 from fastq.requests.quantization import check_input, check_nan
-from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, between
+from fastq.system.arguments import as_bool, as_choice, as_dtype, as_float, as_int, as_shape, between
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
@@ -24,6 +25,8 @@ class Packing(NamedTuple):
     axis: int  # the axis along which neighbours share a byte
     bitorder: str  # whether the first of eight one-bit codes is in the lowest or the highest bit
     dtype: DType = np.dtype(np.uint8)  # dtype of the bytes
+    threshold: float = 0.0  # what values are compared with, in the type that they are compared in
+    inclusive: bool = False  # whether the bit of a value that is equal to it is 1
 
     @property
     def packed(self) -> Shape:
@@ -83,4 +86,38 @@ def binarize(dtype: DType, shape: Shape, options: BinarizeOptions) -> Packing:
     stored = as_dtype(options.dtype, "dtype", wanted)
     if stored not in (np.uint8, np.int8):
         raise TypeError(f"dtype must be {wanted}, not {stored}")
-    return Packing(qtype=QTYPES["uint1"], shape=shape or (1,), axis=axis, bitorder=bitorder, dtype=stored)
+    threshold, inclusive = _threshold(dtype, options)
+    return Packing(
+        qtype=QTYPES["uint1"],
+        shape=shape or (1,),
+        axis=axis,
+        bitorder=bitorder,
+        dtype=stored,
+        threshold=threshold,
+        inclusive=inclusive,
+    )
+
+
+def _threshold(dtype: DType, options: BinarizeOptions) -> tuple[float, bool]:
+    """Return a number of the type that values are compared in, and whether a value that is equal to it gets a 1.
+
+    Where the threshold is none of the numbers of that type, it is the next smaller one, which gets a 0.
+    """
+    inclusive = as_bool(options.inclusive, "inclusive")
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        number = as_float(options.threshold, "threshold", info.min, info.max)
+        below = float(math.floor(number))
+    else:
+        most = float(np.finfo(np.float64).max)
+        number = as_float(options.threshold, "threshold", -most, most)
+        below = _next_below(number, check_input(dtype))
+    return below, inclusive and below == number
+
+
+def _next_below(number: float, ftype: DType) -> float:
+    """Return the largest number of a float dtype that is not above a number."""
+    with np.errstate(over="ignore"):
+        nearest = ftype.type(number)
+        below = np.nextafter(nearest, ftype.type(-np.inf))
+    return float(nearest if float(nearest) <= number else below)

@@ -39,7 +39,7 @@ from refusals import counts_nothing
 
 import fastq
 from fastq import reference
-from fastq.formats.qtypes import QTYPES
+from fastq.formats.qtypes import QTYPES, as_qtype
 
 OWN = ("gguf_quantize", "gguf_dequantize", "nest_scale", "pack", "unpack")  # that have formats of their own
 
@@ -297,6 +297,8 @@ def test_fractions_find_a_wrong_number_of_a_convention(convention, symmetric):
     row = fastq.CONVENTIONS.get(convention, HALF)
     if ("symmetric" if symmetric else "asymmetric") not in row.schemes:
         return
+    if row.formats and as_qtype(row.formats[0]).element:
+        pytest.skip("the fractions know ranges of float codes under onnx alone")
     x = np.array([[-0.3, 0.7, 2.5], [1.25, -1.75, 0.1]], np.float32)
     options = {"axis": 0, "symmetric": symmetric, "convention": row}
     call = Call([x, row.formats[0] if row.formats else "uint8"], options)

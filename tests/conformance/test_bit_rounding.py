@@ -58,6 +58,34 @@ def test_netcdf(mode, dtype, tmp_path):
         same_bytes(fastq.bitround(x, **{option: kept}, convention="netcdf"), np.load(tmp_path / f"{kept}.npy"))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_netcdf_on_nan_and_infinities(dtype, tmp_path):
+    """The rows of docs/howto/rounding.md: of infinities GranularBitRound makes zeros of the other sign."""
+    pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    width = np.dtype(dtype).itemsize
+    quiet = {4: [0x7FC00000, 0xFFC00000, 0x7FC00001, 0x7FFFFFFF], 8: [0x7FF8 << 48, 0xFFF8 << 48, (0x7FF8 << 48) + 1]}
+    nans = np.array(quiet[width], f"u{width}").view(dtype)
+    x = np.concatenate([nans, np.array([np.inf, -np.inf, 1.1, np.inf, -np.inf, -2.3], dtype)])
+    np.save(tmp_path / "x.npy", x)
+    rounded = {}
+    for mode, kept in (("BitRound", 7), ("GranularBitRound", 3)):
+        subprocess.run([sys.executable, "-c", NETCDF, mode, tmp_path, str(kept)], check=True, timeout=120)
+        rounded[mode] = np.load(tmp_path / f"{kept}.npy")
+    same_bytes(fastq.bitround(x, keepbits=7, convention="netcdf"), rounded["BitRound"])
+    ours = fastq.bitround(x, digits=3, convention="netcdf")
+    same_bytes(np.where(np.isinf(x), np.copysign(np.array(0, dtype), -x), ours), rounded["GranularBitRound"])
+
+
+def test_netcdf_refuses_seven_digits_of_float32(tmp_path):
+    pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    np.save(tmp_path / "x.npy", np.float32([1.1]))
+    command = [sys.executable, "-c", NETCDF, "GranularBitRound", tmp_path]
+    assert subprocess.run([*command, "6"], capture_output=True, timeout=120).returncode == 0
+    refused = subprocess.run([*command, "7"], capture_output=True, timeout=120)
+    assert b"Invalid argument" in refused.stderr
+    fastq.bitround(np.float32([1.1]), digits=7, convention="netcdf")
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_numcodecs(dtype):
     numcodecs = pytest.importorskip("numcodecs", reason="numcodecs is not installed")

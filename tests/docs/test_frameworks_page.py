@@ -23,6 +23,7 @@ NAMES = {
     "x": X,
     "w": X,
     "scale": np.float32(0.1),
+    "offset": np.float32(2.0),
     "zero_point": np.int8(3),
     "scales": np.full(64, 0.1, np.float32),
     "zero_points": np.full(64, 3, np.int8),

@@ -488,7 +488,8 @@ def test_two_conventions_of_one_arithmetic_share_their_kernels():
 
 def test_names():
     assert list(ROWS) == [
-        *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "torchao", "tflite"),
+        *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize"),
+        *("torchao", "torchao-int8", "torchao-intx", "torchao-float8", "tflite"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss", "cf", "textbook"),
     ]
 
@@ -567,3 +568,26 @@ def test_codes_that_are_numbers_stand_for_them_in_any_convention(dtype, fields):
     for api in (fastq, reference):
         same_bytes(api.fake_quantize(x, qparams=given), expected)
         same_bytes(api.dequantize(fastq.QuantizedArray(codes, given, x.shape)), expected)
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_a_constant_has_one_code_whatever_comes_later(api):
+    # contract 2.8: so does faiss, whose range of a constant dimension has no width
+    params = api.choose_qparams(np.full((3, 2), [3.5, 0.0], np.float32), "uint8", axis=-1, convention="faiss")
+    later = np.array([[3.5, 0.0], [4.0, 1e-30], [-1e30, -2.0], [np.inf, -np.inf]], np.float32)
+    q = api.quantize(later, qparams=params)
+    assert q.codes.tolist() == [[0, 0]] * 4
+    assert q.dequantize().tolist() == [[3.5, 0.0]] * 4
+
+
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda api, dtype: api is reference or dtype == "float16")
+@pytest.mark.parametrize("api", [fastq, reference])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_least_scale_is_that_of_the_type_of_operations(api, dtype):
+    # contract 2.5: as torch.finfo(dtype).smallest_normal
+    least = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126}[dtype]
+    x = np.zeros((2, 64), FLOAT_FORMATS[dtype].dtype if dtype in FLOAT_FORMATS else dtype)
+    x[1] = 2.0**-24 if dtype == "float16" else 2.0**-130
+    for convention in ("torchao", "torchao-intx"):
+        assert api.choose_qparams(x, "int8", axis=0, convention=convention).scale.tolist() == [least, least]
+    assert api.choose_qparams(x, "int8", axis=0, symmetric=True, convention="torchao-int8").scale[0] == 2.0**-23

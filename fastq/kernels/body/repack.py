@@ -1,4 +1,4 @@
-"""Copy codes from one storage format to another, a byte or more each or several a byte; pack signs of values."""
+"""Copy codes from one storage format to another, a byte or more each or several a byte; keep a bit of values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def repack(spec, operands, args, units):
     row = units.start - units.origin
     stop = units.stop - units.origin
     reported = False
-    if length <= MAX_GROUPED_ROW:
-        row, reported = _repack_together(spec, operands, length, row, stop)
+    # zeros that fill up rows would get bits where zeros are not below the threshold
+    if length <= MAX_GROUPED_ROW and spec.op not in ("above", "from"):
+        row, reported = _repack_together(spec, operands, args, row, stop)
     while row < stop:
         src = row_at(operands.src, row, length)
         dst = row_at(operands.dst, row, length)
-        reported |= _repack_row(spec, src, dst, length, args.streaming)
+        reported |= _repack_row(spec, src, dst, length, args.streaming, args.threshold)
         row += 1
     return _status_of(spec, reported)
 
@@ -41,7 +42,7 @@ def repack_elements(spec, operands, args, units):
     operands = rebase(operands, args, units)
     src = v.advance(operands.src, units.start)
     dst = v.advance(operands.dst, units.start)
-    return _status_of(spec, _repack_row(spec, src, dst, units.stop - units.start, args.streaming))
+    return _status_of(spec, _repack_row(spec, src, dst, units.stop - units.start, args.streaming, args.threshold))
 
 
 @traced
@@ -70,23 +71,35 @@ def out_of_range(code, kind):
 @traced
 def _status_of(spec, reported):
     """Return the status of a loop that has found elements to report."""
-    return (HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE) * reported
+    return (OUT_OF_RANGE if spec.op == "repack" else HAS_NAN) * reported
+
+
+@traced
+def _has_bit(spec, x, threshold):
+    """Mask of the values whose bit is 1: of those above 0, above a threshold, or from it on."""
+    if spec.op == "binarize":
+        return x > v.constant(0, x)
+    if v.is_float(x) and not spec.refuses_nan:
+        x = v.select(v.is_nan(x), v.constant(0, x), x)
+    kind = v.lane_type(x)
+    bound = v.convert(threshold, kind) if v.is_float(x) else v.bounded_to_integer(threshold, kind)
+    return x > bound if spec.op == "above" else x >= bound
 
 
 @traced
 def _load_codes(context, i, kind):
     """Convert the elements of a Vec or scalar type from src[i] on; return the codes and a mask of those to report."""
-    spec, src, dst = context
-    if spec.op != "binarize":
+    spec, src, dst, threshold = context
+    if spec.op == "repack":
         codes = load_store.load_bits(src, i, kind)
         in_register = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
         return v.convert(codes, in_register), out_of_range(codes, dst.dtype)
     if not isinstance(kind, v.Vec):
         x = load_store.load_elements(src, i, kind)
-        return x > v.constant(0, x), nan_mask(spec, x)
+        return _has_bit(spec, x, threshold), nan_mask(spec, x)
     load_store.prefetch_lanes(src, i + load_store.prefetch_distance(src), kind)
     x = load_store.load_elements(src, i, kind)
-    return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
+    return _has_bit(spec, x, threshold), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
 
 
 @traced
@@ -102,7 +115,7 @@ _stream_lines = stream_by_lines(_prefetch_and_load_codes)
 @traced
 def _widest(spec, src, dst):
     """Vec type of the elements of a turn: a register of the wider ones, or as many as fill a register with bits."""
-    return v.lanes(src, dst) if spec.op != "binarize" else v.Vec(src.dtype, 64)
+    return v.lanes(src, dst) if spec.op == "repack" else v.Vec(src.dtype, 64)
 
 
 @traced
@@ -112,9 +125,9 @@ def _whole_bytes(src):
 
 
 @traced
-def _repack_row(spec, src, dst, size, streaming):
+def _repack_row(spec, src, dst, size, streaming, threshold):
     vec = _widest(spec, src, dst)
-    context = (spec, src, dst)
+    context = (spec, src, dst, threshold)
     k = 0
     reported = False
     if streaming:
@@ -158,7 +171,7 @@ _STACK = _ROOM + v.LINE
 
 
 @traced
-def _repack_together(spec, operands, length, row, stop):
+def _repack_together(spec, operands, args, row, stop):
     """Copy several short rows at a time, through buffers in which each row is padded to whole groups of codes.
 
     Registers reach past the end of a row, so the last rows before `stop` are left to the caller. Return the first row
@@ -166,6 +179,7 @@ def _repack_together(spec, operands, length, row, stop):
     """
     src = operands.src
     dst = operands.dst
+    length = args.length
     reported = False
     group = load_store.group_of(src) * load_store.group_of(dst)
     padded = -(-length // group) * group
@@ -181,7 +195,7 @@ def _repack_together(spec, operands, length, row, stop):
     while row < stop:
         rows = min(_ROOM // max(in_padded, out_padded), stop - row)
         _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
-        reported |= _repack_row(spec, padded_sources, padded_results, rows * padded, 0)
+        reported |= _repack_row(spec, padded_sources, padded_results, rows * padded, 0, args.threshold)
         _move_rows(results, out_padded, row_at(dst, row, length), out_bytes, rows)
         row += rows
     return row, reported

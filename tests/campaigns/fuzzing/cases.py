@@ -755,6 +755,10 @@ class _Drawing:
         self.options = {"axis": axis, "dtype": dtype, "bitorder": bitorder, "nan": self.of.nan}
         self.noted |= {"nan": self.of.nan, "format": dtype}
         x = self.values(shape, nans=0.1, infinities=0.2)
+        if random.random() < 0.5:
+            negative = [-1.0] if x.dtype.kind != "u" else []
+            self.options["threshold"] = random.choice([0.0, 0.5, 1, 3.0, *negative])
+            self.options["inclusive"] = random.choice([False, True])
         self.args = [self.placed(x)]
         self.with_out(_in_bytes(shape, axis, 1), dtype)
 

@@ -160,8 +160,8 @@ def integer_code(x, scale, zero, row, codes, ftype, half=""):
     if row.quotient == "divide":
         steps = divide(distance, scale)
     elif row.quotient == "range":
-        part = divide(distance, rounded(rounded((last - first) * stored, "float64"), ftype))
-        steps = multiply(rounded(part, ftype), last - first)
+        span = rounded(rounded((last - first) * stored, "float64"), ftype)
+        steps = multiply(rounded(divide(distance, span), ftype), last - first) if span else Fraction(0)
     else:
         inverse = 1 / scale if row.quotient == "reciprocal" else rounded(1 / stored, "float64")
         factor = twice_rounded(inverse, ftype, half)
@@ -403,7 +403,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if not reaches and rounded(few * (2 * halves + 1), ptype) < 2 * size:
         scale = few + unit
     scale = rounded(scale, ftype) if row.scale_rounded else scale
-    floor = _SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    operations = half if row.operation_type == "input" else ""
+    floor = _SMALLEST_NORMAL[operations or ftype] if row.scale_floor is None else Fraction(row.scale_floor)
     floor = _positive(floor, half, unit) if half else rounded(floor, ptype)
     size = abs(scale) if row.signed_scale else scale
     degenerate = size < floor or size == 0

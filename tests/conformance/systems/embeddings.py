@@ -43,7 +43,7 @@ SYSTEMS = (
         tie=0.0,
         undefined="NaN and infinities in a dimension, or a range wider than float32, make a NaN of each of its "
         "values, whose conversion to an integer is undefined (0 on x86). It does not decode; fastq takes the lower "
-        "edge of a code.",
+        "edge of a code. Products of its codes rank badly, since each dimension has an offset of its own.",
     ),
     System(
         "faiss",
@@ -57,7 +57,8 @@ SYSTEMS = (
         ),
         neighbour="sentence-transformers",
         undefined="NaN is left out of the range and becomes code 0; an infinity or a range wider than float32 gives "
-        "code 0 everywhere and NaN as values. Where the dimension is a multiple of 8 it decodes with a fused "
+        "code 0 everywhere and NaN as values. QT_6bit is uint8 with bits=6, its codes packed from the lowest bit on. "
+        "Where the dimension is a multiple of 8 it decodes with a fused "
         "operation, up to 1 ulp away from its own formula elsewhere, which is fastq's.",
     ),
 )

@@ -39,7 +39,9 @@ CASES = tuple(Case(dtype) for dtype in FILL)
 UNDEFINED = (
     "Values out of range wrap (300 becomes 44 in int8) and infinities become 0; here they saturate. NaN is the fill "
     "value in xarray if there is one, else 0; always 0 in netCDF4. The parameters are the caller's: neither computes "
-    "any."
+    "any. That holds for attributes of the dtype of the data. For float32 data with float64 attributes netCDF4 "
+    "computes in float64, as fastq does for data that are widened first; xarray rounds each result to float32, as no "
+    "row does."
 )
 
 SYSTEMS = (

@@ -187,7 +187,9 @@ SYSTEMS = (
         grid(FORMATS) + grid(WIDE, ("array",)),
         neighbour="torch-pt2e",
         given=True,
-        undefined="QuantizeLinear leaves NaN open; ONNX Runtime makes it the lowest code. DynamicQuantizeLinear of "
+        undefined="QuantizeLinear divides x of float16 in the type of the scale by default, as ONNX Runtime does from "
+        "1.32 and opset 23 on; before, it divided in float32, as this row does. QuantizeLinear leaves NaN open; ONNX "
+        "Runtime makes it the lowest code. DynamicQuantizeLinear of "
         "ONNX Runtime leaves NaN out of the range; an infinity or a range wider than float32 gives scale inf. All "
         "zero has three scales: 0 in the standard's function, 1 / 255 in its reference, 1 in ONNX Runtime and fastq.",
     ),

@@ -120,6 +120,7 @@ def weights(x, case):
 
 TINY = ("zeros", "very small", "subnormal scale", "subnormal")
 UNDEFINED = (
+    "Weights of ai-edge-quantizer are rounded half to even: those are the bytes of onnx. "
     "The reference kernel of Quantize makes the lowest code of NaN, infinities and values beyond int32; the optimized "
     "kernel and the XNNPACK delegate multiply by 1 / scale and round half to even: codes that differ at ties. Ranges "
     "below 1e-30 get parameters from the calibrator's initial value, the smallest normal number. Weights per tensor "

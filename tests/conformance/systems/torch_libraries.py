@@ -1,6 +1,6 @@
 """torchao and compressed-tensors, which quantize with operations of PyTorch on float tensors."""
 
-from oracle import Quantized, System, grid
+from oracle import Case, Quantized, System, grid
 
 FORMATS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint4": (0, 15)}
 
@@ -19,6 +19,53 @@ def torchao(x, case):
     values = ao.dequantize_affine(q, block, scale, zero_point, dtype, *ends)
     shape = {"array": (), "channel": x.shape[:1], "block": (x.shape[0], -1)}[case.per]
     return Quantized(q.numpy(), scale.numpy().reshape(shape), zero_point.numpy().reshape(shape), values.numpy())
+
+
+def weights_as_torchao(tensor, config):
+    """The weights of a linear layer as `quantize_` of torchao stores them."""
+    import torch
+    from torchao.quantization import quantize_
+
+    layer = torch.nn.Linear(tensor.shape[1], tensor.shape[0], bias=False, dtype=tensor.dtype)
+    layer.weight = torch.nn.Parameter(tensor.clone(), requires_grad=False)
+    quantize_(layer, config)
+    return layer.weight
+
+
+def torchao_int8(x, case):
+    """Int8WeightOnlyConfig, whose zero points are not stored: they are 0."""
+    import torch
+    from torchao.quantization import Int8WeightOnlyConfig
+
+    made = weights_as_torchao(torch.from_numpy(x), Int8WeightOnlyConfig())
+    return Quantized(made.qdata.numpy(), made.scale.numpy()[:, 0], values=made.dequantize().numpy())
+
+
+def torchao_intx(x, case):
+    """IntxWeightOnlyConfig."""
+    import torch
+    from torchao.quantization import IntxWeightOnlyConfig, PerAxis, PerGroup
+    from torchao.quantization.quant_primitives import MappingType
+
+    config = IntxWeightOnlyConfig(
+        weight_dtype=getattr(torch, case.dtype),
+        granularity=PerGroup(case.block_size) if case.block_size else PerAxis(0),
+        mapping_type=MappingType.SYMMETRIC if case.symmetric else MappingType.ASYMMETRIC,
+    )
+    made = weights_as_torchao(torch.from_numpy(x), config)
+    shape = (x.shape[0], -1) if case.block_size else x.shape[:1]
+    scale, zero_point = (each.numpy().reshape(shape) for each in (made.scale, made.zero_point))
+    return Quantized(made.qdata.numpy(), scale, zero_point, made.dequantize().numpy())
+
+
+def torchao_float8(x, case):
+    """Float8WeightOnlyConfig; codes as their bytes."""
+    import torch
+    from torchao.quantization import Float8WeightOnlyConfig
+
+    config = Float8WeightOnlyConfig(weight_dtype=getattr(torch, case.dtype))
+    made = weights_as_torchao(torch.from_numpy(x), config)
+    return Quantized(made.qdata.float().numpy(), made.scale.numpy()[:, 0], values=made.dequantize().numpy())
 
 
 def compressed_tensors(x, case):
@@ -54,7 +101,33 @@ SYSTEMS = (
         grid(FORMATS),
         neighbour="torch",
         undefined="NaN in the data makes the scale NaN and the zero point -2147483648; an infinity or a range wider "
-        "than float32 makes the scale inf and values NaN or inf.",
+        "than float32 makes the scale inf and values NaN or inf. Weights of torchao.quantize_ have a row of their own.",
+    ),
+    System(
+        "torchao-int8",
+        ("torchao", "torch"),
+        torchao_int8,
+        (Case("int8", True, "channel"),),
+        undefined="NaN in a row makes its scale NaN, an infinity or a range wider than float32 makes it inf.",
+    ),
+    System(
+        "torchao-intx",
+        ("torchao", "torch"),
+        torchao_intx,
+        grid(("int8", "int4", "int2"), per=("channel", "block")),
+        neighbour="torch",
+        undefined="As under torchao. Its mapping SYMMETRIC_NO_CLIPPING_ERR, with a divisor of its own for either sign, "
+        "is no row.",
+    ),
+    System(
+        "torchao-float8",
+        ("torchao", "torch"),
+        torchao_float8,
+        (Case("float8_e4m3fn", True, "channel"), Case("float8_e5m2", True, "channel")),
+        neighbour="",
+        except_for=("zeros", "subnormal"),
+        undefined="A scale that rounds to 0, as that of a row of zeros, makes NaN of codes and values; here it is 1, "
+        "or the smallest number of the dtype of the weights.",
     ),
     System(
         "compressed-tensors",

@@ -23,6 +23,8 @@ VECTORS = InputPath(".npy", advice={".npz": "give one of its arrays as .npy"})
 @click.command(short_help="Keep one bit of each number of a .npy file.")
 @click.argument("source", metavar="IN", type=VECTORS)
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(".npy"))
+@click.option("--threshold", type=float, default=0.0, metavar="N", help="Number above which the bit is 1.")
+@click.option("--inclusive", is_flag=True, help="Whether the bit of the threshold itself is 1, too.")
 @choice("--dtype", ["uint8", "int8"], help='Dtype of the bytes: "ubinary" and "binary" of sentence-transformers.')
 @choice(
     "--bitorder",
@@ -34,8 +36,9 @@ VECTORS = InputPath(".npy", advice={".npz": "give one of its arrays as .npy"})
 def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
     """Keep one bit of each number, whether it is positive, and pack eight bits into a byte, for searching embeddings.
 
-    OUT is a .npy file with a row of bytes for each vector, the same as in faiss, usearch and sentence-transformers, and
-    as from fastq.binarize.
+    OUT is a .npy file with a row of bytes for each vector, as from fastq.binarize: the same as in
+    sentence-transformers, usearch and pgvector. With --bitorder little the same as in sqlite-vec and Redis, with
+    --inclusive, too, the same as in IndexLSH of faiss.
     """
     check_out({"IN": source}, out, force=force)
     with one_line_errors(name_of_path(source), out):

@@ -110,8 +110,19 @@ def _lies_of_tensors():
     yield "the end one byte early", gguf(data=bytes(255))
 
 
+# those of the truths without a tensor that is quantized: without tensors, a vector, names that do not end in .weight
+NOT_QUANTIZED = (
+    "no tensors",
+    "alignment beyond the file, no tensors",
+    "rows of one",
+    "a name of 63 bytes",
+    "a name of 64 bytes",
+    "a name of 1000 bytes",
+)
+
+
 def truths():
-    """Names and contents of files that are right, though unusual."""
+    """Names and contents of files that are right, though unusual; all tensors are F32 or without values."""
     yield "plain", gguf()
     yield "version 2", gguf(version=2)
     yield "more than it needs", gguf(data=bytes(999))

@@ -19,10 +19,10 @@ from fastq.tools.files.records import KEY
 OLD = b"the old file"
 
 
-def attempt(command, content, source, out, options=()):
+def attempt(command, content, source, out, options=(), *, done=0):
     """Run a command on contents of a file and over an old one; "" if it did what it should, else what it did.
 
-    Whether it worked comes second.
+    Whether it worked comes second: it then ends with the exit code `done`.
     """
     source.write_bytes(content)
     out.write_bytes(OLD)
@@ -32,7 +32,7 @@ def attempt(command, content, source, out, options=()):
         return f"{result.exception!r}", False
     if source.read_bytes() != content or sorted(os.listdir(out.parent)) != folder:
         return f"it left {sorted(os.listdir(out.parent))}", False
-    if result.exit_code == 0:
+    if result.exit_code == done:
         why = unreadable(out)
         # a type of GGUF that fastq does not know is copied, and told; what is wrong with it was so before
         is_copied = "copied unchanged" in result.output and why == unreadable(source)

@@ -76,7 +76,7 @@ def test_every_type_runs(here):
     source, paths = gguf_models.write(here / "in.gguf", gguf_models.RUNS), []
     for mix in [*FLOAT_MIXES, *(name for name, row in MIXES.items() if not row.needs_imatrix)]:
         paths.append(f"{mix}.gguf")
-        run("gguf", source, paths[-1], mix)
+        run("gguf", source, paths[-1], mix, exit_code=4 if mix == "F16" else 0)  # the model is in F16
     for kind in ("MXFP4", "NVFP4"):
         paths.append(f"{kind}.gguf")
         run("gguf", source, paths[-1], "Q8_0", "--tensor-type", f".={kind}")

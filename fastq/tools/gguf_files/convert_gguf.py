@@ -106,7 +106,10 @@ def convert_gguf(
         say(f"llama.cpp does not read tensors of more than {LLAMA_DIMENSIONS} dimensions{consequence}: {_quoted(deep)}")
     if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
         say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_quoted(long)}")
-    return _convert(source, out, targets, added, progress)
+    rows = _convert(source, out, targets, added, progress)
+    if not (_has_new_types(targets) or _changes_field(source, added) or len(source.parts) > 1):
+        say(f"nothing was converted: no tensor of {source.path.name} gets another type", in_part=True)
+    return rows
 
 
 def _kind_of(spec: GgufSpec, chosen: TensorType, request: Request) -> TensorType:
@@ -225,9 +228,9 @@ def _convert(
     source: GgufSource, out: Path, targets: Mapping[GgufSpec, _Target], added: list[MetadataField], progress: Progress
 ) -> list[Converted]:
     """Write tensors in other types, with the metadata of the source that still hold, and with added ones."""
-    changed = any(spec.kind != target.kind for spec, target in targets.items())
     left_out = {*OF_PARTS, *(field.key for field in added)}
-    left_out |= {key for key in source.fields if changed and key.startswith("quantize.imatrix.")}
+    if _has_new_types(targets):
+        left_out |= {key for key in source.fields if key.startswith("quantize.imatrix.")}
     kept = [field for key, field in source.fields.items() if key not in left_out]
     tensors = tuple(replace(spec, kind=target.kind) for spec, target in targets.items() if target.is_written)
     header = GgufHeader((*kept, *added), tensors, source.alignment)
@@ -245,6 +248,16 @@ def _convert(
         tasks.append([task])
     with replacing(out) as file:
         return run(tasks, GgufWriter(file, header), progress)
+
+
+def _has_new_types(targets: Mapping[GgufSpec, _Target]) -> bool:
+    """Return whether a tensor gets another type; the bytes of all others are copied."""
+    return any(spec.kind != target.kind for spec, target in targets.items())
+
+
+def _changes_field(source: GgufSource, added: list[MetadataField]) -> bool:
+    """Return whether a field of the source gets another value; fields that it lacks do not count."""
+    return any(field.key in source.fields and source.get(field.key) != field.value() for field in added)
 
 
 def _pieces(source: GgufSource, spec: GgufSpec, target: _Target) -> Iterator[Callable[[], Piece]]:

@@ -65,12 +65,21 @@ def test_values_are_times_their_scale(name):
     assert lines[weight]["sqnr_db"] is None or lines[weight]["sqnr_db"] > 120
 
 
-@pytest.mark.parametrize("options", [["--dequantize"], ["--dequantize", "BF16"], ["Q8_0", "--allow-requantize"]])
+NOT_CONVERTED = "a scale of the input of a router", "a vector"  # weights that no mix has in another type
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [(["--dequantize"], "F32"), (["--dequantize", "BF16"], "BF16"), (["Q8_0", "--allow-requantize"], "Q8_0")],
+)
 @pytest.mark.parametrize("name", list(SCALED))
-def test_conversions_keep_what_is_meant(name, options):
+def test_conversions_keep_what_is_meant(name, options, kind):
     path, weight, scale = scaled_file(name)
-    said = told("gguf", path, "out.gguf", *options, exit_code=0)
+    is_converted = name not in NOT_CONVERTED and SCALED[name][2] != kind
+    said = told("gguf", path, "out.gguf", *options, exit_code=0 if is_converted else 4)
+    assert ("nothing was converted" in said) == (not is_converted)
     (_, before), (_, after) = read(path), read("out.gguf")
+    assert after[weight].tensor_type.name == (kind if is_converted else SCALED[name][2])
     expected, found = (meant(each, weight, is_scaled=SCALED[name][-1]) for each in (path, "out.gguf"))
     noise = np.linalg.norm(np.float64(found) - expected) / np.linalg.norm(np.float64(expected))
     assert noise < (1e-7 if options == ["--dequantize"] else 4e-3 if "BF16" in options else 1e-2)
@@ -134,8 +143,8 @@ def parts(**fields):
 def test_a_model_in_parts_is_read_as_a_whole(given, options):
     parts()
     write("whole.gguf", MODEL, fields={"general.name": "a model"})
-    run("gguf", given, "out.gguf", *options)
-    run("gguf", "whole.gguf", "expected.gguf", *options)
+    assert told("gguf", given, "out.gguf", *options, exit_code=0) == ""  # the parts are joined, if no more than that
+    run("gguf", "whole.gguf", "expected.gguf", *options, exit_code=4 if options == ["--dequantize"] else 0)
     assert Path("out.gguf").read_bytes() == Path("expected.gguf").read_bytes()
     fields, _ = read("out.gguf")
     assert not [key for key in fields if key.startswith("split.")]
@@ -261,13 +270,40 @@ def test_metadata_is_that_of_the_new_file(options, number):
     assert after == expected | {"general.file_type": number, "general.quantization_version": 2}
 
 
-@pytest.mark.parametrize("options", [["Q8_0"], ["--dequantize"], ["F16"]])
-def test_long_names_are_written_and_said(options):
+@pytest.mark.parametrize(
+    ("fields", "exit_code"),
+    [
+        ({}, 4),
+        ({"general.file_type": 7}, 4),
+        ({"general.quantization_version": 2}, 4),
+        ({"general.file_type": 7, "general.quantization_version": 2, "quantize.imatrix.file": "old.dat"}, 4),
+        ({"general.file_type": 15}, 0),
+        ({"general.file_type": 7, "general.quantization_version": 1}, 0),
+    ],
+)
+@pytest.mark.parametrize("options", [["Q8_0"], ["Q8_0", "--allow-requantize"], ["Q4_0", "--tensor-type", ".=Q8_0"]])
+def test_a_changed_field_is_a_change(fields, exit_code, options):
+    # contract 28.17
+    number = {"Q8_0": 7, "Q4_0": 2}[options[0]]
+    fields = {key: number if value == 7 else value for key, value in fields.items()}
+    write("in.gguf", {name: (encoded(x, "Q8_0"), "Q8_0") for name, x in MODEL.items()}, fields=fields)
+    said = told("gguf", "in.gguf", "out.gguf", *options, exit_code=exit_code)
+    line = "nothing was converted: no tensor of in.gguf gets another type\n"
+    assert said == (line if exit_code else "")
+    (before, tensors), (after, copies) = read("in.gguf"), read("out.gguf")
+    same_bytes(tensors, copies, MODEL)
+    assert any(after[key] != value for key, value in before.items()) == (exit_code == 0)
+    assert after == before | {"general.file_type": number, "general.quantization_version": 2}
+
+
+@pytest.mark.parametrize(("options", "exit_code"), [(["Q8_0"], 0), (["--dequantize"], 4), (["F16"], 0)])
+def test_long_names_are_written_and_said(options, exit_code):
     name = "model.diffusion_model.input_blocks.10.1.transformer_blocks.0.attn1.to_out.0.weight"
     write("in.gguf", {name: values((4, 64))})
-    said = told("gguf", "in.gguf", "out.gguf", *options, exit_code=0)
+    lines = told("gguf", "in.gguf", "out.gguf", *options, exit_code=exit_code).splitlines()
     assert list(read("out.gguf")[1]) == [name]
-    assert said == f"llama.cpp does not read names of more than 63 bytes: '{name}'\n"
+    assert lines[0] == f"llama.cpp does not read names of more than 63 bytes: '{name}'"
+    assert [line.split(":")[0] for line in lines[1:]] == ["nothing was converted"] * (exit_code == 4)
 
 
 def test_big_endian_files_are_refused_with_the_way_out():

@@ -125,8 +125,8 @@ def gguf(
 
     Standard error lists the options without effect, the tensors left out and those of unknown kinds, which are copied.
     Exit codes: 0; 1 for a file that can't be read or converted, or for an importance matrix or --tensor-type that
-    matches no tensor; 2 for wrong arguments; 4 if a type of an option or --range mse was used for no tensor, or if no
-    tensor changed.
+    matches no tensor; 2 for wrong arguments; 4 if a type of an option or --range mse was used for no tensor, or if
+    nothing was converted: no tensor changes its type, IN is one file, and no field of its metadata changes.
     """  # fmt: skip
     table_choice = TableOptions.taken_from(options)
     if like:
@@ -160,8 +160,6 @@ def gguf(
         )
         with progress_bar(opened.tensors.values()) as advance:
             rows = convert_gguf(opened, out, request, say=_say, progress=advance)
-    if all(row.source == row.target for row in rows):
-        note(f"nothing was converted: all tensors of {source.name} stay as they are", IN_PART)
     show_table(
         table_choice,
         rows,

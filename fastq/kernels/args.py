@@ -64,7 +64,16 @@ _GGUF = [
 ]
 
 _FIELDS = [
-    *_LAYOUT, *_CODES, *_LOOPS, *_COMPARE, *_HISTOGRAM, *_BITROUND, *_BINARIZE, *_PACKING, *_RANGE_SEARCH, *_GGUF
+    *_LAYOUT,
+    *_CODES,
+    *_LOOPS,
+    *_COMPARE,
+    *_HISTOGRAM,
+    *_BITROUND,
+    *_BINARIZE,
+    *_PACKING,
+    *_RANGE_SEARCH,
+    *_GGUF,
 ]
 KERNEL_ARGS = np.dtype(_FIELDS)
 ARG_NAMES = tuple(name for name, _ in _FIELDS)

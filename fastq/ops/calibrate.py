@@ -293,7 +293,7 @@ class Calibrator:
         >>> for batch in np.random.default_rng(0).standard_normal((10, 500, 3)) * [1, 2, 30]:
         ...     calibrator.update(batch)
         >>> calibrator.importance().round(1)
-        array([  1. ,   3.9, 907.3])
+        array([  1. ,   3.9, 907.4])
         """
         means: Array = histogram_ranges.mean_squares(self._complete, self._compute)
         return means

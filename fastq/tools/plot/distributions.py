@@ -318,7 +318,7 @@ def calibration(
     >>> calibrator.update(np.linspace(-1, 1, 1001, dtype=np.float32))
     >>> ax = fastq.plot.calibration(calibrator, methods=["minmax", "percentile"], percentile=90)
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['minmax: -1 to 1, clips nothing', 'percentile: -0.9 to 0.9, clips 10 %']
+    ['minmax: -1 to 1, clips nothing', 'percentile: -0.902 to 0.902, clips 9.8 %']
     """
     check_axis(ax)
     if not is_a(calibrator, Calibrator):

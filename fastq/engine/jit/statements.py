@@ -90,8 +90,10 @@ class Source:
 
     Attributes
     ----------
+    count : int
+        The number of its parameters, without one such as ``*args``.
     arguments : tuple[str, ...]
-        The names of its parameters; those from `count` on take all arguments that are left.
+        The names of its parameters; if there is one more than `count`, the last one takes all arguments that are left.
     names : dict[str, Any]
         What stands for the names that it uses.
     locals : set[str]
@@ -200,8 +202,27 @@ class _Run:
 
     Attributes
     ----------
+    inner : Function
+        The function of LLVM that the statements go into, a `Function` of `fastq.engine.jit.emission`. It is also the
+        variable ``__emission__``: the source had ``a and b`` replaced by ``__emission__.all_of(...)``, and so on, by
+        `_Expressions`.
+    builder : ir.IRBuilder
+        LLVM's builder of `inner`: instructions go where it is.
+    source : Source
+        The statements. Its `count` says how many parameters take one argument each; a parameter after them, ``*args``,
+        takes the rest.
+    hints : Hints
+        The wider types that variables of loops were found to need, by loop. They are kept between emissions: one that
+        finds another ends with `WiderTypeError`, and the next one begins with the wider type.
     variables : dict[str, Any]
-        What stands for each name where LLVM's builder is.
+        What stands for each name where LLVM's builder is: for a global name of the function, or for a variable.
+    locals : set[str]
+        Those names that are variables: `source.locals`, and the counters of loops over a range. They may differ at the
+        ends of branches, where they are joined; other names do not change.
+    loops : list[_Loop]
+        The loops around the statement, the innermost one last.
+    returns : list[tuple[Any, Any]]
+        The blocks of LLVM that end with a return, and what each returns.
     """
 
     def __init__(self, inner: Any, source: Source, arguments: tuple[Any, ...], hints: Hints) -> None:

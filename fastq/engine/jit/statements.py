@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import dis
-import inspect
 import linecache
 import textwrap
 from collections.abc import Callable, Iterable
@@ -22,12 +21,14 @@ from fastq.engine.jit.scalars import UntraceableError, joint_type, llvm_of
 from fastq.engine.jit.value import Value, is_number, kind_of, leaves, llvm_value, with_leaves
 
 Hints = dict[Any, Any]  # types of variables of loops that have to be wider than they are at first
-_BACKWARD = {number for name, number in dis.opmap.items() if "JUMP_BACKWARD" in name}
 
 
 def has_loops(function: FunctionType) -> bool:
     """Return whether a function has loops that could be others than Python's."""
-    return function.__name__ != "<lambda>" and not _BACKWARD.isdisjoint(function.__code__.co_code[::2])
+    if function.__name__ == "<lambda>":
+        return False
+    jumps = (each for each in dis.get_instructions(function) if each.opcode in dis.hasjrel)
+    return any(jump.argval < jump.offset for jump in jumps)  # backward, as only loops do
 
 
 class WiderTypeError(Exception):
@@ -104,12 +105,16 @@ class Source:
 
     def __init__(self, function: FunctionType) -> None:
         code = function.__code__
-        self.count = code.co_argcount
-        self.arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
+        definition = _definition(code)
+        parameters = [*definition.args.posonlyargs, *definition.args.args]
+        self.count = len(parameters)
+        if definition.args.vararg:
+            parameters.append(definition.args.vararg)
+        self.arguments = tuple(parameter.arg for parameter in parameters)
         self.names = globals_of(function) | cells_of(function)
         self.locals = {*code.co_varnames, *code.co_cellvars}
         self._file = code.co_filename
-        self.body = self._statements(_definition(code).body)
+        self.body = self._statements(definition.body)
 
     def emit(self, inner: Any, arguments: tuple[Any, ...], hints: Hints) -> Any:
         """Emit it into a function that is being emitted; return the result."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastq.formats.gguf import CODEBOOK, DOUBLED, BinaryFormat, BlockFormat, CodebookFormat, FloatFormat, GridFormat
-from fastq.formats.gguf_fields import Field
+from fastq.formats.gguf_field import Field
 from fastq.system.dtypes import Array
 
 Numbers = dict[str, Array]  # integers by the names of fields, one row for each block

@@ -54,6 +54,11 @@ def ignore_list(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     return [*names, *(pattern for pattern in patterns if not any(matches(name, pattern) for name in quantized))]
 
 
+# as `kind_of` calls them
+HEAD = "output head"
+EMBEDDING = "embedding"
+ROUTER = "router"
+NORM = "normalization"
 EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json
 OTHER_SIZE = re.compile(r"size|dim|hidden|width|inner|length|position")  # and those of axes that are not words
 GATE = re.compile(r"gat(e(?!_proj)|ing)|rout(e|ing)|switch|select|^wg$", re.IGNORECASE)  # in the names of routers

@@ -6,13 +6,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fastq.formats import gguf_grids
-from fastq.formats.gguf_fields import Candidates, Field
+from fastq.formats.gguf_field import Field
 from fastq.formats.gguf_grids import Grid
 from fastq.system.arguments import as_int, as_str, did_you_mean, shown
 from fastq.system.attributes import cached_property
 
 BLOCK = 32  # values in a small block
 SUPER = 256  # values in a super-block
+
+
+class Candidates(NamedTuple):
+    """The numbers that a search tries: ``first + k * delta`` for k = 0..last."""
+
+    first: float
+    delta: float
+    last: int
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Kernel(Constants):
     spec: types.Type  # what the loop does
 
     def __post_init__(self) -> None:
-        if home := HOMES.get(type(self.operands)):
+        if home := HOMES.get(type(self.operands)):  # the module that `with_body` of pointers.py names
             import_body(home)
         self.body = BODIES.get(type(self.operands))  # the key of its machine code has the sources of this too
         loop = f"{self.loop.__module__}.{self.loop.__qualname__}"
@@ -103,6 +103,10 @@ def import_body(name: str) -> None:
                 import fastq.kernels.body.bit_pairs
             case "bitround":
                 import fastq.kernels.body.bitround
+            case "cf_pack":
+                import fastq.kernels.body.cf_pack
+            case "cf_unpack":
+                import fastq.kernels.body.cf_unpack
             case "convert":
                 import fastq.kernels.body.convert
             case "compare":
@@ -111,16 +115,12 @@ def import_body(name: str) -> None:
                 import fastq.kernels.body.histogram
             case "min_max":
                 import fastq.kernels.body.min_max
-            case "pack":
-                import fastq.kernels.body.pack
             case "range_search":
                 import fastq.kernels.body.range_search
             case "repack":
                 import fastq.kernels.body.repack
             case "requantize":
-                import fastq.kernels.body.requantize
-            case "unpack":
-                import fastq.kernels.body.unpack  # noqa: F401
+                import fastq.kernels.body.requantize  # noqa: F401
 
 
 @v.instruction(lambda kernel: kernel.spec(kernel))
@@ -173,6 +173,7 @@ def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):
 
 def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
     """Compile a loop for the types that its operands point to and a spec, or load it; return its address."""
+    # `loop` names a function of fastq/kernels/traversal, body or ggml; `entry` calls it, and the driver calls `entry`
     kernel = Kernel(loop_by_name(loop), operands, spec)
     return jit.kernel(
         entry, types.int64, kernel, *[types.int64] * ADDRESSES, KERNEL_ARGS_TYPE, *[types.int64] * len(Units._fields)
@@ -226,14 +227,14 @@ def kernel_address(
 def pack_address(operands: Any) -> int:
     """Compile the packing of floats by CF for operands."""
     with undisturbed():
-        from fastq.kernels.body.pack import PackSpec
+        from fastq.kernels.body.cf_pack import PackSpec
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), PackSpec())
 
 
 def unpack_address(operands: Any, gaps: bool) -> int:
     """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
     with undisturbed():
-        from fastq.kernels.body.unpack import UnpackSpec
+        from fastq.kernels.body.cf_unpack import UnpackSpec
     spec = UnpackSpec(gaps)
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 

@@ -10,7 +10,10 @@ _Operands = TypeVar("_Operands", bound=type)
 
 
 def with_body(module: str) -> Callable[[_Operands], _Operands]:
-    """Name the module of the work on operands, which is imported when a kernel of them is compiled."""
+    """Name the module of the work on operands, which is imported when a kernel of them is compiled.
+
+    It is a module of `fastq.kernels.body`; its last lines put a `Body` into `BODIES` for these operands.
+    """
 
     def note_home(operands: _Operands) -> _Operands:
         HOMES[operands] = module
@@ -77,7 +80,7 @@ class CopyOperands(NamedTuple):
     dst: Any
 
 
-@with_body("pack")
+@with_body("cf_pack")
 class PackOperands(NamedTuple):
     """Pointers of the packing of floats as integers, in units of one scale from one zero point on."""
 
@@ -87,7 +90,7 @@ class PackOperands(NamedTuple):
     zero_point: Any
 
 
-@with_body("unpack")
+@with_body("cf_unpack")
 class UnpackOperands(NamedTuple):
     """Pointers of a conversion of integers to floats by one scale and one offset."""
 

@@ -178,8 +178,12 @@ class _Task(NamedTuple):
         """Return how many blocks depend on each other: those of a row, or one alone."""
         return data.shape[-1] // self.row.size if self.needs_rows else 1
 
-    def together(self, data: Array) -> int:
-        """Return how many blocks a thread gets together."""
+    def blocks_of_thread(self, data: Array) -> int:
+        """Return a number of blocks: what a thread gets is a multiple of it.
+
+        Blocks that depend on others of their row need whole rows. All others are independent, and are quantized as many
+        at a time as a register has lanes, so that a thread gets whole groups of these.
+        """
         return self.dependent(data) if self.needs_rows else GGUF_GROUP
 
 
@@ -331,7 +335,7 @@ def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
         args["alike_rows"] = task.rows_each
     threads = policy.threads_for(blocks * width)
     operands = slots.WEIGHTED_BLOCKS if task.weighted else slots.COPY
-    return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.together(data))
+    return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.blocks_of_thread(data))
 
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:

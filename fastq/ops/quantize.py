@@ -13,11 +13,12 @@ from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.plan.by_parameters import bind_call, numbers_of
-from fastq.plan.by_range import Work, bind_work, plan_parameters, with_new_parameters
+from fastq.plan.by_range import bind_work, with_new_parameters
 from fastq.plan.cache import Call, call
 from fastq.plan.launch import BoundLaunch, run_on_no_elements
 from fastq.plan.nan_and_infinity import refuse_range
 from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.range_work import Work, plan_parameters
 from fastq.plan.reduction import accumulator_of
 from fastq.plan.result import codes_result, result_of
 from fastq.plan.spec import spec_of

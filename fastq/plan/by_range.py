@@ -2,8 +2,8 @@
 
 There are two ways. `OnePlan` has all its launches in one plan, which the driver runs at once: one pass that reduces
 each part and converts it while it is in the cache, or a reduction, the choice of parameters, and a conversion.
-`InSteps` has Python between its launches, for a search for ranges, for a scale of the whole array, and for codes that
-go through copies.
+`InSteps` of in_steps.py has Python between its launches, for a search for ranges, for a scale of the whole array, and
+for codes that go through copies.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.tiling import Demands
-from fastq.formats.floats import FLOAT_FORMATS, is_real
-from fastq.kernels.pointers import ElementOperands, NoisyOperands, RangeOperands
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels.pointers import ElementOperands, NoisyOperands
 from fastq.kernels.storage import bits_of, is_wide, register_elements
 from fastq.plan import policy, slots
 from fastq.plan.arrange import View, arrange, arrange_packed
 from fastq.plan.by_parameters import plan_elementwise
+from fastq.plan.in_steps import InSteps, ParameterChoice
 from fastq.plan.kernel_call import (
     element_types,
     kernel_address,
@@ -31,42 +32,23 @@ from fastq.plan.kernel_call import (
     tile_if_fits,
     with_tensor,
 )
-from fastq.plan.launch import BoundLaunch, Execute, launcher, run_on_no_elements
-from fastq.plan.layout import NO_LAYOUT, Layout
+from fastq.plan.launch import BoundLaunch, Execute, run_on_no_elements
+from fastq.plan.layout import Layout
 from fastq.plan.memory import NOT_STRIDED
-from fastq.plan.nan_and_infinity import refuse_range
-from fastq.plan.range_search import RangeSearch
-from fastq.plan.reduction import Extremes, NanParts, plan_minmax
+from fastq.plan.range_work import Work, plan_parameters
+from fastq.plan.reduction import plan_minmax
 from fastq.plan.result import Result
 from fastq.plan.spec import Arithmetic, OpSpec
 from fastq.plan.stochastic_rounding import words_of
 from fastq.plan.tensor_scale import TensorScale
 from fastq.requests.importance import as_importance
-from fastq.requests.quantization import Request, shape_of_ranges
+from fastq.requests.quantization import shape_of_ranges
 from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
-from fastq.system import tuning
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
 Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and the parameters
-
-
-class Work(NamedTuple):
-    """The work of a call that computes parameters from ranges; it keeps no array."""
-
-    request: Request
-    spec: OpSpec
-    result: Result | None = None  # None: only parameters are requested
-
-    def refuse(self, status: int, *operands: Any) -> None:
-        """Raise the error of a status."""
-        refuse_range(status, *operands, nan=self.request.nan)
-
-    @property
-    def has_tensor_scale(self) -> bool:
-        """Whether block scales are in units of one scale for the whole array."""
-        return self.request.qtype.has_tensor_scale
 
 
 def bind_work(work: Work, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
@@ -273,89 +255,7 @@ def _view_for_one_plan(work: Work, result: Result, x: Array, out: Array | None) 
     return None if view is None else view.of(x, out)
 
 
-# --- in steps ---------------------------------------------------------------------------------------------------------
-
-
-class InSteps(NamedTuple):
-    """Launches with Python between them; strided memory goes through buffers twice."""
-
-    work: Work
-    choice: ParameterChoice
-
-    def bind(self, x: Array, out: Array | None) -> BoundLaunch:
-        """Bind the launches to arrays like these."""
-        execute = self._runner(x, out)
-        launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
-        return BoundLaunch(self.work.refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
-
-    def _runner(self, x: Array, out: Array | None) -> Execute:
-        request, spec, result = self.work
-        assert result is not None
-        choice = self.choice
-        scheme = spec.range_scheme
-        conversion = launcher(
-            spec.by_parameters.at_random if request.stochastic else spec.by_parameters,
-            request.granularity,
-            x,
-            out,
-            shape=x.shape,
-            dtypes=(x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype),
-            plan=functools.partial(plan_elementwise, backward=True),
-            scale_order=choice.view.parameter_order or tuple(range(x.ndim)),
-        )
-        from_kernel = choice.view.from_kernel
-
-        def execute(
-            x: Array,
-            out: Array,
-            scale: Array,
-            zero_point: Array,
-            tensor: Array | None = None,
-            importance: Array | None = None,
-            *noise: Noise,
-        ) -> int:
-            status = choice.execute(x, out, scale, zero_point, tensor, importance)
-            if status:
-                return status
-            return conversion.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *noise)
-
-        return execute
-
-    def _runner_for(self, x: Array, out: Array) -> Execute:
-        """Return what runs on a copy of x with strides of its own, whose parameters are seen in another order."""
-        from_kernel = self.choice.view.from_kernel
-        choice = ParameterChoice(x, self.work.request, self.work.spec)
-        execute_on_copy = InSteps(self.work, choice)._runner(x, out)
-
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Any) -> int:
-            chosen_scale = np.empty(choice.view.layout.shape, scale.dtype)
-            chosen_zero_point = np.zeros(choice.view.layout.shape, zero_point.dtype)
-            status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, *others)
-            from_kernel(scale)[...] = choice.view.from_kernel(chosen_scale)
-            from_kernel(zero_point)[...] = choice.view.from_kernel(chosen_zero_point)
-            return status
-
-        return execute
-
-
 # --- plans ------------------------------------------------------------------------------------------------------------
-
-
-def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
-    """Plan to turn `count` ranges into scale and zero point."""
-    scheme = spec.range_scheme
-    loop = "parameters_of_many_ranges" if count >= tuning.current().batched_blocks else "parameters_of_ranges"
-    kernel = kernel_address(
-        f"body.range_parameters.{loop}",
-        RangeOperands(
-            accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
-        ),
-        "quantize",
-        spec.arithmetic,
-        range_scheme=scheme.name,
-    )
-    args = kernel_args(NO_LAYOUT, spec.code_range)
-    return driver.plan_launch(kernel, slots.PARAMETERS_OF_RANGES, args, count, policy.threads_for(count))
 
 
 class RangedPlan(NamedTuple):
@@ -521,54 +421,3 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands | NoisyOperands
     if isinstance(kinds.scale, np.dtype):
         return kinds.scale.itemsize
     return 8 if is_wide(kinds[0]) else 4
-
-
-# --- parameters -------------------------------------------------------------------------------------------------------
-
-
-class ParameterChoice:
-    """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides.
-
-    `launch` reduces and chooses at once; it is None if there is something between the two.
-    """
-
-    def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
-        granularity = request.granularity
-        scale_format = spec.arithmetic.scale_format
-        self.tensor_of = TensorScale(x, request) if request.qtype.has_tensor_scale else None
-        self.reduce = Extremes(x, granularity, request.nan)
-        self.view = self.reduce.view
-        self.search = None if request.search is None else RangeSearch(x, spec, request)
-        accumulator = self.reduce.dtype if self.search is None else request.coding.compute
-        self.plan = plan_parameters(spec, accumulator, self.view.layout.parameters)
-        marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
-        self.nan_parts = NanParts(x, granularity) if marks else None
-        self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
-        at_once = self.tensor_of is None and self.search is None and not marks
-        self.launch = driver.bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
-
-    def execute(
-        self,
-        x: Array,
-        out: Any,
-        scale: Array,
-        zero_point: Array,
-        tensor: Array | None = None,
-        importance: Array | None = None,
-    ) -> int:
-        """Write parameters; return the status."""
-        status = 0
-        factor = 0.0
-        if self.tensor_of is not None and tensor is not None:
-            status = self.tensor_of(x, tensor)
-            factor = float(tensor)
-        lo, hi, reported = self.reduce(x)
-        status |= reported
-        if self.search is not None and not status:
-            order = self.view
-            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)
-            lo, hi = order.to_kernel(low), order.to_kernel(high)
-        status |= driver.run(with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
-        if self.nan_parts is not None:
-            scale[self.nan_parts(x)] = self.nan_scale
-        return status

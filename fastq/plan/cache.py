@@ -1,11 +1,27 @@
 """Find the launch plan of a call by its key, or have it resolved: the one way from a public function to a kernel.
 
-Resolve, launch, explain. The key is everything in a call except the elements of its arrays: types, dtypes, shapes,
+The key is everything in a call except the elements of its arrays: types, dtypes, shapes,
 strides, flags and options. A call with a new key is resolved once: its arguments are validated, and a launch plan is
 made for calls like it. The plan is then launched with the arrays. The compiled driver checks the elements and the
 memory (scales are positive and finite, zero points are codes, memory is not shared with the output, no NaN). A call
 that the driver refuses goes to the validation in Python, which explains the error or copies memory that input and
 output share.
+
+From a public function to its kernel, name by name, where calls go through a record, a string or an address:
+
+1. The public function in fastq/ops/ hands its record, an `Operation`, to `call`. For a new key `_resolve` calls the
+   record's `resolve`: the function `_resolve_...` right above the record.
+2. That has fastq/plan/ make a plan: by_range.py, by_parameters.py and others choose a loop, by a string such as
+   "traversal.runs.runs", and a class of operands, such as `ElementOperands`, and hand both to `kernel_address` of
+   plan/kernel_call.py.
+3. This is `kernel_address` of kernels/build.py, looked up by its name where the machine code is not there yet. There
+   `loop_by_name` imports the function that the string names: `runs` of kernels/traversal/runs.py.
+4. The loop visits elements, and calls the body of its operands for each run of them. `with_body` in kernels/pointers.py
+   names the module in kernels/body/ by the operands, `import_body` of kernels/build.py imports it, and the last lines
+   of that module put its functions into `BODIES`: ``convert`` for `ElementOperands`.
+5. The address of the compiled loop goes into the words of a `LaunchPlan`. `bind` of engine/runtime/driver.py joins
+   these with the compiled driver, `drive` of engine/runtime/drive.py, which calls the address with parts of the arrays:
+   `entry` of kernels/build.py.
 """
 
 from __future__ import annotations
@@ -203,4 +219,5 @@ def _are_immutable(options: tuple[Any, ...]) -> bool:
 def _resolve(arguments: Call) -> BoundCall:
     """Return the plan of a call, which is made in the standard floating-point mode."""
     operation = arguments.operation
+    # `resolve` is the function `_resolve_...` above the operation's record, in its module of fastq/ops
     return in_standard_mode(operation.resolve)(arguments, *arguments.operands[: len(operation.operands)])

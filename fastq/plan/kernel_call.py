@@ -35,8 +35,8 @@ threadpool.when_changed(plans.clear)
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-# These are functions of fastq/kernels/build.py. They are named, not imported: where machine code came with the package
-# or is on disk, nothing of Numba is imported.
+# These are functions of fastq/kernels/build.py: `_kernel` is its `kernel_address`. They are named, not imported: where
+# machine code came with the package or is on disk, nothing of Numba is imported.
 _kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
 pack_address = shipped_or_compiled("fastq.kernels.build", "pack_address")
 unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")

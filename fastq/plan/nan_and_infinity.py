@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
-from fastq.results.measures import missing_values
+from fastq.results.measures import missing_values_error
 
 Array = NDArray[Any]
 
@@ -26,7 +26,7 @@ def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
 def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:
     """Raise a ValueError if the array whose errors are measured has NaN."""
     if status & HAS_NAN:
-        raise missing_values(count_of(np.isnan, x))
+        raise missing_values_error(count_of(np.isnan, x))
 
 
 def refuse_infinite_values(status: int, x: Array) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastq.formats.gguf import CODEBOOK, DOUBLED, BinaryFormat, BlockFormat, CodebookFormat, FloatFormat, GridFormat
-from fastq.formats.gguf_fields import Field
+from fastq.formats.gguf_field import Field
 from fastq.system.dtypes import Array
 
 Numbers = dict[str, Array]  # integers by the names of fields, one row for each block
@@ -77,11 +77,11 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     else:
         steps = _parameters_of_sub_blocks(numbers, "d", "scales", form.scale_zero)
     if not form.has_minimum:
-        return _negative_where_made(of_codes * steps, steps).reshape(len(blocks), form.size)
+        return _with_sign_of_x86_nan(of_codes * steps, steps).reshape(len(blocks), form.size)
     lows = _parameters_of_sub_blocks(numbers, "min", "mins", 0)
     steps = np.where(np.isnan(lows), F(0), steps)
-    products = _negative_where_made(of_codes * steps, steps)
-    result = _negative_where_made(products - lows if "mins" in numbers else products + lows, products, lows)
+    products = _with_sign_of_x86_nan(of_codes * steps, steps)
+    result = _with_sign_of_x86_nan(products - lows if "mins" in numbers else products + lows, products, lows)
     return result.reshape(len(blocks), form.size)
 
 
@@ -117,12 +117,12 @@ def _parameters_of_sub_blocks(numbers: Numbers, unit: str, codes: str, zero: int
     """Return parameters of sub-blocks from a float16 unit and codes, or the one of a block; axis 2 has one value."""
     parameters: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
     if codes in numbers:
-        parameters = _negative_where_made(parameters * _as_signed(numbers[codes], zero), parameters)
+        parameters = _with_sign_of_x86_nan(parameters * _as_signed(numbers[codes], zero), parameters)
     return parameters[:, :, None]
 
 
-def _negative_where_made(values: Array, *operands: Array) -> Array:
-    """Give a NaN that is not an operand the sign that it has on x86-64."""
+def _with_sign_of_x86_nan(values: Array, *operands: Array) -> Array:
+    """Return values in which each NaN that no operand had is negative, as x86-64 makes it."""
     made = np.isnan(values) & ~np.logical_or.reduce(np.broadcast_arrays(*map(np.isnan, operands)))
     return np.where(made, -np.abs(values), values)
 

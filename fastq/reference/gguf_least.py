@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastq.formats.gguf import BlockFormat, CodebookFormat, FloatFormat, ScaledFormat
-from fastq.formats.gguf_fields import Candidates
+from fastq.formats.gguf import BlockFormat, Candidates, CodebookFormat, FloatFormat, ScaledFormat
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits, numbers_of, pack, unpack, values
 from fastq.reference.gguf_search import choose, first_largest, nearest_of_codebook, total
 from fastq.reference.gguf_small import nearest_floats

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.gguf import CODEBOOK
-from fastq.formats.gguf_fields import Candidates
+from fastq.formats.gguf import CODEBOOK, Candidates
 from fastq.system.dtypes import Array
 
 F = np.float32

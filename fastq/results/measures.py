@@ -95,8 +95,8 @@ def _card_of_numbers() -> Callable[..., str]:
     return card_of_numbers
 
 
-def missing_values(count: int) -> ValueError:
-    """Return the refusal of NaN in the array whose errors are measured."""
+def missing_values_error(count: int) -> ValueError:
+    """Return the error, to be raised, for NaN in the array whose errors are measured."""
     advice = "leave them out of both arrays, as x[~np.isnan(x)]"
     return ValueError(f"x has {count} NaN, whose errors cannot be measured; {advice}")
 
@@ -133,7 +133,7 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
     """Return the measures of all parts of an array, in any order; raise ValueError for NaN, and without elements."""
     columns: dict[str, list[Any]] = {name: [getattr(part, name) for part in parts] for name in Totals._fields}
     if missing := sum(columns["missing"]):
-        raise missing_values(missing)
+        raise missing_values_error(missing)
     if not sum(columns["size"]):
         raise ValueError("x is empty: there is no error to measure")
     totals: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}

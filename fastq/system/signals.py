@@ -3,7 +3,8 @@
 Python runs the handlers of signals in the main thread, after any call that has returned, and that of Ctrl-C raises
 KeyboardInterrupt there. A cut import takes the name of a package away from modules of it that stay imported. Between
 LLVM's link of two modules, which frees the second, and llvmlite's note that it is gone, an error frees it twice. So
-signals wait until such a section is finished.
+signals wait until such a section is finished: `undisturbed` of `fastq.system.imports` holds them for imports, and
+`compiling` of `fastq.engine.jit.options` for LLVM.
 """
 
 from __future__ import annotations

@@ -32,10 +32,11 @@ class Private(NamedTuple):
     """Names of a distribution that files of the package use, and what for.
 
     Those with a colon can be looked up, "module:attribute"; others stand in a header or are attributes of instances.
+    What follows a space explains a name.
     """
 
     owner: str
-    used_by: str
+    used_by: str  # files and folders of fastq/, or a file next to it
     what_for: str
     names: tuple[str, ...]
 
@@ -74,11 +75,11 @@ PRIVATE = (
         "numba",
         "engine/jit/numba_calls.py",
         "finds the elements of an array, from the context that public intrinsics get",
-        ("numba.core.base:BaseContext.make_array",),
+        ("numba.core.base:BaseContext.make_array", "BaseContext.make_array().data"),
     ),
     Private(
         "numba",
-        "fastq, ops/numba_overloads.py",
+        "__init__.py, ops/numba_overloads.py",
         "tells a compilation that has begun of the functions that it can call; another one finds them by itself",
         (
             "numba.core.entrypoints:_already_initialized",
@@ -87,35 +88,89 @@ PRIVATE = (
         ),
     ),
     Private(
-        "llvmlite",
-        "engine/jit",
-        "finds functions in a module, keeps ours from passes of Numba, sets the type of a result late",
-        ("module.globals of llvmlite.ir", "llvmlite.ir.values:ReturnValue"),
+        "numba",
+        "hatch_build.py",
+        "a symbol of Numba's runtime, which its import looks up for the platform that a wheel is for",
+        ("_NRT_MemInfo_call_dtor as macOS has it",),
     ),
     Private(
         "llvmlite",
-        "engine/simd",
-        "the names of LLVM's intrinsics, which are those of LLVM 20 and later",
-        ("llvm.lrint, llvm.prefetch.p0 and others",),
+        "engine/jit, engine/simd",
+        "finds functions in a module, and keeps ours there as text, which passes of Numba do not change",
+        ("llvmlite.ir.Module.globals and what Numba and llvmlite do with objects in it: they take str of each",),
+    ),
+    Private(
+        "llvmlite",
+        "engine/jit/emission.py",
+        "sets the type of a result late",
+        (
+            "llvmlite.ir.values:ReturnValue",
+            "llvmlite.ir.Function.ftype",
+            "llvmlite.ir.Function.type",
+            "llvmlite.ir.Function.return_value",
+        ),
+    ),
+    Private(
+        "llvmlite",
+        "hatch_build.py",
+        "public functions, in place of which there are others for the platform that a wheel is for",
+        ("llvmlite.binding:get_process_triple", "llvmlite.binding:Target.from_default_triple"),
+    ),
+    Private(
+        "llvm",
+        "engine/simd, engine/runtime, kernels",
+        "intrinsics of LLVM 20 and later for any CPU",
+        (
+            *("llvm.fabs", "llvm.rint", "llvm.floor", "llvm.sqrt", "llvm.ceil", "llvm.trunc", "llvm.copysign"),
+            *("llvm.fma", "llvm.lrint", "llvm.ctpop", "llvm.prefetch.p0"),
+        ),
+    ),
+    Private(
+        "llvm",
+        "engine/simd, engine/runtime, kernels",
+        "intrinsics of LLVM 20 and later for x86-64",
+        (
+            *("llvm.x86.sse.stmxcsr", "llvm.x86.sse.ldmxcsr", "llvm.x86.sse2.pause", "llvm.x86.ssse3.pshuf.b.128"),
+            *("llvm.x86.avx2.permd", "llvm.x86.avx512.permvar.si.512", "llvm.x86.avx512.vpermi2var.d.512"),
+        ),
+    ),
+    Private(
+        "llvm",
+        "engine/simd, engine/runtime, kernels",
+        "intrinsics of LLVM 20 and later for AArch64",
+        (
+            *("llvm.aarch64.get.fpcr", "llvm.aarch64.set.fpcr", "llvm.aarch64.get.fpsr", "llvm.aarch64.set.fpsr"),
+            *("llvm.aarch64.hint", "llvm.aarch64.neon.tbl1.v16i8"),
+        ),
     ),
     Private(
         "python",
-        "engine/runtime/boundary.py",
-        "functions that Python calls by METH_FASTCALL, and objects that compiled code reads: checked when imported",
+        "engine/runtime/layout.py",
+        "fields of objects that compiled code reads: checked when boundary.py is imported",
+        ("PyObject.ob_type is the last word of the head", "PyFloatObject.ob_fval comes after the head"),
+    ),
+    Private(
+        "python",
+        "engine/runtime/boundary.py, engine/runtime/instructions.py",
+        "locks that threads wait for, and the clock of time.perf_counter, as functions of C",
         (
-            "PyObject.ob_type is the last word of the head",
-            "PyFloatObject.ob_fval comes after the head",
-            "PyThread_acquire_lock, PyThread_release_lock, _PyTime_GetPerfCounter or PyTime_PerfCounterRaw",
+            "PyThread_allocate_lock",
+            "PyThread_acquire_lock",
+            "PyThread_release_lock",
+            "_PyTime_GetPerfCounter before Python 3.13, from which on it has a public name",
         ),
     ),
     Private(
+        "python",
+        "engine/jit/compile.py",
+        "tells functions of one name apart, whatever the bytes mean",
+        ("CodeType.co_code",),
+    ),
+    Private(
         "numpy",
-        "engine/runtime/boundary.py",
-        "arrays and scalars that compiled code reads: checked when imported",
-        (
-            "PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags",
-            "scalars keep obval after the head",
-        ),
+        "engine/runtime/layout.py",
+        "arrays and scalars that compiled code reads: checked when boundary.py is imported",
+        ("PyArrayObject_fields.data comes after the head", "PyFloatScalarObject.obval and others, after the head"),
     ),
 )
 
@@ -144,4 +199,5 @@ def _exists(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    print(sum(len(row.names) for row in PRIVATE), "private names")
+    for owner in dict.fromkeys(row.owner for row in PRIVATE):
+        print(sum(len(row.names) for row in PRIVATE if row.owner == owner), "private names of", owner)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.adapters.xarray import cf, datasets, packing
+from fastq.adapters.xarray import cf_attributes, datasets, packing
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.cf_packing import UNPACK_ARRAY
 from fastq.plan.cache import call
@@ -113,10 +113,14 @@ def pack(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     floats = datasets.floats(ds)
-    not_packed = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
-    unclear = {name: reason for name in floats if name not in not_packed and (reason := cf.not_numbers(floats[name]))}
+    not_packed = cf_attributes.not_to_pack(ds) | cf_attributes.exclusions(ds, exclude)
+    unclear = {
+        name: reason
+        for name in floats
+        if name not in not_packed and (reason := cf_attributes.not_numbers(floats[name]))
+    }
     for name, reason in unclear.items():
-        warnings.warn(cf.stays(name, reason), stacklevel=4)
+        warnings.warn(cf_attributes.stays(name, reason), stacklevel=4)
     not_packed |= unclear
     to_pack = [name for name in floats if name not in not_packed]
     alike, unpacked = _packings_like({} if like is None else like.data_vars, to_pack)
@@ -125,7 +129,7 @@ def pack(
     bounds, pairs = _by_name(max_error, ranges, data, not_packed)
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
-    missing = {name: cf.missing(name, variable) for name, variable in data.items()}
+    missing = {name: cf_attributes.missing(name, variable) for name, variable in data.items()}
     needed = [name for name in data if out_of_range is None or name not in pairs | alike]
     chunked = [name for name in needed if data[name].chunks is not None]
     extremes_of_chunked = _extremes_of([(datasets.values_of(name, data[name]), missing[name]) for name in chunked])
@@ -283,7 +287,7 @@ def _packings_like(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any,
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
-def _extremes_of(arrays: Iterable[tuple[Any, cf.Missing | None]]) -> list[Array]:
+def _extremes_of(arrays: Iterable[tuple[Any, cf_attributes.Missing | None]]) -> list[Array]:
     """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
     parts = [_ranges_of_chunks(*array) for array in arrays]
     if any(not isinstance(part, tuple) for array in parts for part in array):
@@ -299,7 +303,7 @@ def _dask() -> Any:
     return dask
 
 
-def _ranges_of_chunks(data: Any, missing: cf.Missing | None) -> list[Any]:
+def _ranges_of_chunks(data: Any, missing: cf_attributes.Missing | None) -> list[Any]:
     """Return the ranges of the parts of an array; for a dask array they are lazy."""
     if not hasattr(data, "to_delayed"):
         return [_extremes(data, missing)]
@@ -308,7 +312,7 @@ def _ranges_of_chunks(data: Any, missing: cf.Missing | None) -> list[Any]:
 
 
 @in_standard_mode
-def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
+def _extremes(x: Array, missing: cf_attributes.Missing | None) -> tuple[Any, Any]:
     """Return minimum and maximum of the values that are not missing, NaN if all are.
 
     If all numbers are beyond the limits, they are infinity and -infinity, which change no other range.
@@ -350,14 +354,14 @@ def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
     """Raise ValueError for a minimum or a maximum that is not data."""
     if np.isinf(extremes).any() and extremes[0] <= extremes[1]:
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
-    if float(extremes[1]) == cf.NOT_WRITTEN:
-        raise cf.not_written(name)
+    if float(extremes[1]) == cf_attributes.NOT_WRITTEN:
+        raise cf_attributes.not_written(name)
 
 
 def _possible_packings(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:
     """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
     family = qtype.name.rstrip("0123456789")
-    as_signed = cf.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
+    as_signed = cf_attributes.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
     return [packing.packing_of_range(extremes, candidate, as_signed) for candidate in qtypes]
 
@@ -380,7 +384,11 @@ def _first_within(name: Any, bound: float | None, ways: list[packing.Packing]) -
 
 
 def _pack_values(
-    name: Any, data: Any, missing: cf.Missing | None, extremes: Array | None, packing_of_variable: packing.Packing
+    name: Any,
+    data: Any,
+    missing: cf_attributes.Missing | None,
+    extremes: Array | None,
+    packing_of_variable: packing.Packing,
 ) -> Any:
     if extremes is not None and not packing_of_variable.has(extremes):
         lo, hi = extremes
@@ -394,7 +402,9 @@ def _pack_values(
 
 
 @in_standard_mode
-def _codes(x: Array, packing_of_variable: packing.Packing, missing: cf.Missing | None, *unchecked: Any) -> Array:
+def _codes(
+    x: Array, packing_of_variable: packing.Packing, missing: cf_attributes.Missing | None, *unchecked: Any
+) -> Array:
     """Return the codes of values, checked if the range is known only from the values."""
     for name in unchecked:
         _check(name, _extremes(x, missing))
@@ -405,9 +415,9 @@ def _attributes_and_encoding(
     variable: Variable, new_attributes: dict[str, Any]
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
-    dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
+    dropped = (*of_floats, *cf_attributes.OF_LIMITS, "actual_range")
     attributes, encoding = (
-        {key: value for key, value in noted.items() if key not in left and not cf.is_of_quantization(key)}
+        {key: value for key, value in noted.items() if key not in left and not cf_attributes.is_of_quantization(key)}
         for noted, left in ((variable.attrs, dropped), (variable.encoding, of_floats))
     )
     return attributes | new_attributes, encoding

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.adapters.xarray.cf import (
+from fastq.adapters.xarray.cf_attributes import (
     OF_GAPS,
     OF_LIMITS,
     OF_SCALE,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastq.adapters.xarray import cf, datasets
+from fastq.adapters.xarray import cf_attributes, datasets
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.ops.bitround import bit_information, largest
 from fastq.ops.bitround import bitround as round_array
@@ -93,18 +93,22 @@ def bitround(
     xarray = datasets.library("fastq.xarray.bitround", ds=ds)
     as_choice(convention, "convention", tuple(TIES))
     floats = datasets.floats(ds)
-    not_rounded = cf.not_to_pack(ds) | cf.exclusions(ds, exclude)
+    not_rounded = cf_attributes.not_to_pack(ds) | cf_attributes.exclusions(ds, exclude)
     for name, variable in floats.items():
-        if cf.codes_dtype("ds", name, variable.encoding.get("dtype")) is not None:
+        if cf_attributes.codes_dtype("ds", name, variable.encoding.get("dtype")) is not None:
             not_rounded.setdefault(name, "by its encoding it is packed")
-    unclear = {name: reason for name in floats if name not in not_rounded and (reason := cf.not_numbers(floats[name]))}
+    unclear = {
+        name: reason
+        for name in floats
+        if name not in not_rounded and (reason := cf_attributes.not_numbers(floats[name]))
+    }
     not_rounded |= unclear
     data = {name: variable for name, variable in floats.items() if name not in not_rounded}
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
     chosen = _choices(ways, data, not_rounded)
     alone = {} if is_a(information, Mapping) else _without_neighbours(data, chosen, dim)
     for name, reason in (unclear | alone).items():
-        warnings.warn(cf.stays(name, reason), stacklevel=4)
+        warnings.warn(cf_attributes.stays(name, reason), stacklevel=4)
     rounded = {}
     for name, (option_of_variable, number) in ((name, chosen[name]) for name in chosen if name not in alone):
         values = datasets.values_of(name, data[name])
@@ -175,11 +179,11 @@ def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any,
             raise ValueError(f"{option} of {name!r} must be from 1 to {most[option]} for {dtype}, not {number}")
         return option, number
     bound = as_float(number, f"{option} of {name!r}", 0.0, math.inf if option == "max_error" else 1.0)
-    values = _with_nan(data, cf.missing(name, variable))
+    values = _with_nan(data, cf_attributes.missing(name, variable))
     if option == "max_error":
         magnitude = _largest(values)
-        if magnitude == cf.NOT_WRITTEN:
-            raise cf.not_written(name)
+        if magnitude == cf_attributes.NOT_WRITTEN:
+            raise cf_attributes.not_written(name)
         bits = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
     else:
         axis = -1 if dim is None else _axis_of(name, variable, dim)
@@ -205,7 +209,7 @@ def _largest(values: Any) -> float:
     return float(max(dask.compute(of_blocks)[0]))
 
 
-def _with_nan(data: Any, missing: cf.Missing | None) -> Any:
+def _with_nan(data: Any, missing: cf_attributes.Missing | None) -> Any:
     """Return an array with NaN for missing values, lazily if it is lazy."""
     if not hasattr(data, "map_blocks"):
         return data if missing is None else missing.with_nan(data)
@@ -214,11 +218,11 @@ def _with_nan(data: Any, missing: cf.Missing | None) -> Any:
 
 def _round_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
     """Return a rounded variable, without attributes of another rounding."""
-    missing = cf.missing(name, variable)
+    missing = cf_attributes.missing(name, variable)
     dtype = native(variable.dtype)
     stays = _default_fill(variable, dtype, options)
     attributes, encoding = (
-        {key: value for key, value in noted.items() if not cf.is_of_quantization(key)}
+        {key: value for key, value in noted.items() if not cf_attributes.is_of_quantization(key)}
         for noted in (variable.attrs, variable.encoding)
     )
     if (ends := attributes.get("actual_range")) is not None:
@@ -231,13 +235,15 @@ def _round_variable(xarray: Any, name: Any, variable: Variable, data: Any, optio
 def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, Any]) -> float | None:
     """Return netCDF's default fill value if it marks missing values of a variable and rounding would change it."""
     with np.errstate(over="ignore"):  # infinity in float16, which stays
-        fill = np.array(cf.NOT_WRITTEN).astype(dtype)
+        fill = np.array(cf_attributes.NOT_WRITTEN).astype(dtype)
     has_another = (variable.encoding | variable.attrs).get("_FillValue") is not None
-    return None if has_another or round_array(fill, **options) == fill else cf.NOT_WRITTEN
+    return None if has_another or round_array(fill, **options) == fill else cf_attributes.NOT_WRITTEN
 
 
 @in_standard_mode
-def _round_values(x: Array, missing: cf.Missing | None, stays: float | None, options: dict[str, Any]) -> Array:
+def _round_values(
+    x: Array, missing: cf_attributes.Missing | None, stays: float | None, options: dict[str, Any]
+) -> Array:
     """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)
     if stays is not None:

@@ -12,7 +12,7 @@ from xarray import conventions
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from fastq.adapters.xarray.cf import OF_GAPS, OF_SCALE
+from fastq.adapters.xarray.cf_attributes import OF_GAPS, OF_SCALE
 from fastq.adapters.xarray.datasets import by_chunks
 from fastq.ops.cf_packing import INTEGERS, unpack_integers
 from fastq.system.arguments import as_array, is_a, native

@@ -38,15 +38,16 @@ def are_default() -> bool:
 def machine_digest() -> bytes:
     """Return a digest of this CPU and of versions, which decide machine code; nothing where one is not known."""
     numba = PathFinder.find_spec("numba")
-    version = features = ""
-    with contextlib.suppress(OSError, ValueError):  # it is in no file
-        version = Path(numba.origin).with_name("_version.py").read_text() if numba and numba.origin else ""
-    if "version_json" not in version:  # else it is code that asks git
+    folder = Path(numba.origin).parent.parent if numba and numba.origin else None
+    # the folders that installers name for versions, as `importlib.metadata` finds them, whose import takes longer
+    versions = sorted(path.name for path in folder.glob("numba-*-info")) if folder else []
+    features = ""
+    if not versions:  # a tree of sources, which may change
         return b""
     with imports.undisturbed():
         binding = imports.module("llvmlite.binding")
         with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
             features = binding.get_host_cpu_features().flatten()
         made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
-    made_by = version, imports.module("llvmlite").__version__, object.__basicsize__
+    made_by = versions, imports.module("llvmlite").__version__, object.__basicsize__
     return hashlib.sha256(repr((made_by, made_for)).encode()).digest()

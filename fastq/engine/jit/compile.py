@@ -34,7 +34,7 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
     versions = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__
-    made_by = *versions, object.__basicsize__, config.OPT.is_opt_max
+    made_by = *versions, object.__basicsize__
     settings = [getattr(config, name) for name in SETTINGS], TARGET
     name = re.sub(r"[^\w.]", "_", _name(function, arguments))[:80]
     modules = {function.__module__, *_modules(arguments)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import dis
-import inspect
 import linecache
 import textwrap
 from collections.abc import Callable, Iterable
@@ -22,12 +21,14 @@ from fastq.engine.jit.scalars import UntraceableError, joint_type, llvm_of
 from fastq.engine.jit.value import Value, is_number, kind_of, leaves, llvm_value, with_leaves
 
 Hints = dict[Any, Any]  # types of variables of loops that have to be wider than they are at first
-_BACKWARD = {number for name, number in dis.opmap.items() if "JUMP_BACKWARD" in name}
 
 
 def has_loops(function: FunctionType) -> bool:
     """Return whether a function has loops that could be others than Python's."""
-    return function.__name__ != "<lambda>" and not _BACKWARD.isdisjoint(function.__code__.co_code[::2])
+    if function.__name__ == "<lambda>":
+        return False
+    jumps = (each for each in dis.get_instructions(function) if each.opcode in dis.hasjrel)
+    return any(jump.argval < jump.offset for jump in jumps)  # backward, as only loops do
 
 
 class WiderTypeError(Exception):
@@ -90,8 +91,10 @@ class Source:
 
     Attributes
     ----------
+    count : int
+        The number of its parameters, without one such as ``*args``.
     arguments : tuple[str, ...]
-        The names of its parameters; those from `count` on take all arguments that are left.
+        The names of its parameters; if there is one more than `count`, the last one takes all arguments that are left.
     names : dict[str, Any]
         What stands for the names that it uses.
     locals : set[str]
@@ -102,12 +105,16 @@ class Source:
 
     def __init__(self, function: FunctionType) -> None:
         code = function.__code__
-        self.count = code.co_argcount
-        self.arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
+        definition = _definition(code)
+        parameters = [*definition.args.posonlyargs, *definition.args.args]
+        self.count = len(parameters)
+        if definition.args.vararg:
+            parameters.append(definition.args.vararg)
+        self.arguments = tuple(parameter.arg for parameter in parameters)
         self.names = globals_of(function) | cells_of(function)
         self.locals = {*code.co_varnames, *code.co_cellvars}
         self._file = code.co_filename
-        self.body = self._statements(_definition(code).body)
+        self.body = self._statements(definition.body)
 
     def emit(self, inner: Any, arguments: tuple[Any, ...], hints: Hints) -> Any:
         """Emit it into a function that is being emitted; return the result."""
@@ -200,8 +207,27 @@ class _Run:
 
     Attributes
     ----------
+    inner : Function
+        The function of LLVM that the statements go into, a `Function` of `fastq.engine.jit.emission`. It is also the
+        variable ``__emission__``: the source had ``a and b`` replaced by ``__emission__.all_of(...)``, and so on, by
+        `_Expressions`.
+    builder : ir.IRBuilder
+        LLVM's builder of `inner`: instructions go where it is.
+    source : Source
+        The statements. Its `count` says how many parameters take one argument each; a parameter after them, ``*args``,
+        takes the rest.
+    hints : Hints
+        The wider types that variables of loops were found to need, by loop. They are kept between emissions: one that
+        finds another ends with `WiderTypeError`, and the next one begins with the wider type.
     variables : dict[str, Any]
-        What stands for each name where LLVM's builder is.
+        What stands for each name where LLVM's builder is: for a global name of the function, or for a variable.
+    locals : set[str]
+        Those names that are variables: `source.locals`, and the counters of loops over a range. They may differ at the
+        ends of branches, where they are joined; other names do not change.
+    loops : list[_Loop]
+        The loops around the statement, the innermost one last.
+    returns : list[tuple[Any, Any]]
+        The blocks of LLVM that end with a return, and what each returns.
     """
 
     def __init__(self, inner: Any, source: Source, arguments: tuple[Any, ...], hints: Hints) -> None:

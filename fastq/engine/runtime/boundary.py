@@ -14,7 +14,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -94,7 +94,17 @@ def python_function(module: str, name: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], _new_function(ctypes.addressof(definition), definition, None))
 
 
-def once_made(module: str, name: str) -> functools._lru_cache_wrapper[Callable[..., Any]]:
+class OnceMade(Protocol):
+    """What returns one function, which it makes at its first call and after each `cache_clear`."""
+
+    def __call__(self) -> Callable[..., Any]:
+        """Return the function."""
+
+    def cache_clear(self) -> None:
+        """Forget the function."""
+
+
+def once_made(module: str, name: str) -> OnceMade:
     """Return what makes the Python function of a compiled one when it is first called, and returns it at each call."""
     return functools.cache(lambda: python_function(module, name))
 

@@ -193,6 +193,7 @@ def drive(_, arguments, count):  # type: ignore[no-untyped-def]
         pointers = _pointers(stack, advance(words_at(at), OPERANDS), launch.args)
         units = launch.origin, launch.start, launch.stop, launch.chunk
         how = launch.threads, launch.wake_workers, launch.backward
+        # the kernel is `entry` of fastq/kernels/build.py, compiled for its operands, or a tiler, which calls that
         status |= workers.run(pool, launch.kernel, pointers, units, *how) & launch.status_mask
         if status:
             break

@@ -177,6 +177,19 @@ _UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 _driver = once_made("fastq.engine.runtime.drive", "drive")
 
 
+# What `bind` returns depends on two switches of tools. `recorded_kernels` adds a list here, which gets the addresses of
+# the kernels of each plan that is bound meanwhile
+_recordings: list[list[int]] = []
+
+
+class _Planning(threading.local):
+    on = False  # whether calls of this thread only plan
+
+
+# `planned_only` switches it on: plans that are bound then launch nothing while it is on
+_planning = _Planning()
+
+
 def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:
     """Return a function that launches a plan on operands that pass checks, as long as threads do not change.
 
@@ -188,11 +201,19 @@ def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:
         plan = plan._replace(words=np.concatenate((checks.head(len(plan.args)), plan.words[HEAD_WORDS:])))
     for kernels in _recordings:
         kernels += plan.kernels
-    if _planning.on:  # the plan is kept for other threads too, which launch it
-        return lambda *operands: 0 if _planning.on else bind(plan)(*operands)
+    return functools.partial(_launch_unless_planning, plan) if _planning.on else _launch_of(plan)
+
+
+def _launch_of(plan: LaunchPlan) -> Callable[..., int]:
+    """Return the driver with the words of a plan."""
     launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
     vars(launch)["plan"] = plan  # whose records live as long as the words that have their addresses
     return launch
+
+
+def _launch_unless_planning(plan: LaunchPlan, *operands: Any) -> int:
+    """Do nothing in a thread that only plans; launch in others, which may get the plan from the cache."""
+    return 0 if _planning.on else _launch_of(plan)(*operands)
 
 
 def never_fits(*operands: object) -> int:
@@ -205,16 +226,6 @@ def run(plan: LaunchPlan, *operands: Array | None) -> int:
     status = bind(plan)(*operands)
     assert status != UNFIT
     return status
-
-
-_recordings: list[list[int]] = []
-
-
-class _Planning(threading.local):
-    on = False  # whether calls of this thread only plan
-
-
-_planning = _Planning()
 
 
 @contextlib.contextmanager

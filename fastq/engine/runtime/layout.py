@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastq.system.dtypes import record
 
-# words of an object: its type; the value of a float or of a NumPy scalar; the address of the elements of an ndarray
+# words of an object: its type (`PyObject.ob_type`); the value of a float (`PyFloatObject.ob_fval`) or of a NumPy scalar
+# (`PyFloatScalarObject.obval` and others); the address of the elements of an ndarray (`PyArrayObject_fields.data`)
 TYPE = object.__basicsize__ // 8 - 1
 VALUE = object.__basicsize__ // 8
 DATA = VALUE

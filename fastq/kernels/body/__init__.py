@@ -53,7 +53,7 @@ BODIES: dict[type, Body] = {}
 
 
 def body_of(operands: Any) -> Body:
-    """Return the body of the Numba type of operands."""
+    """Return the body of the Numba type of operands, from the last lines of the module that `with_body` names."""
     return BODIES[operands.instance_class]
 
 

@@ -17,7 +17,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.formats.gguf import BlockFormat
-from fastq.formats.gguf_fields import Field
+from fastq.formats.gguf_field import Field
 from fastq.kernels.ggml.spec import GROUP
 
 LANES = GROUP

@@ -30,15 +30,15 @@ def _results_side_by_side(operands, args, p, rows, room):
     if args.merged == 1:
         return operands
     placed = body.with_memory(operands, room)
-    nothing = nothing_like(operands, body.load_state(placed, 0, _copied_lanes(operands[1]))[0])
+    identity = identity_like(operands, body.load_state(placed, 0, _copied_lanes(operands[1]))[0])
     for k in range(0, rows * args.inner, _COPIED):
-        body.save_state(placed, k, nothing)
+        body.save_state(placed, k, identity)
     return placed
 
 
 @traced
-def nothing_like(operands, x):
-    """Return the state of no elements, in as many lanes as x has."""
+def identity_like(operands, x):
+    """Return the identity of the reduction, the state of no elements, in as many lanes as x has."""
     return body.reduction_of(operands).nothing(x)
 
 

@@ -143,7 +143,10 @@ def _unopened(path: Path) -> list[str]:
 
 
 def special_variables(path: Path) -> dict[str, str]:
-    """Return the variables of a netCDF file that are no arrays of numbers or texts, each with what it has instead."""
+    """Return the types of variables of a netCDF file whose values are neither numbers nor texts, by their names.
+
+    The values are lists of variable length, or records of several fields. A name includes those of its groups.
+    """
     if path.is_dir():
         return {}
     with netcdf_file(path) as file:

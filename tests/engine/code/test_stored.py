@@ -242,10 +242,13 @@ def test_nothing_is_found_without_a_folder(monkeypatch):
     assert lookup.leading_file("symbol") is None
 
 
-def test_a_version_that_git_is_asked_for_is_not_known(monkeypatch, tmp_path):
+def test_the_version_of_a_tree_of_sources_is_not_known(monkeypatch, tmp_path):
     machine = settings.machine_digest.__wrapped__
     assert machine() == machine() != b""
-    (tmp_path / "_version.py").write_text("def get_versions(): ...")
-    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    spec = SimpleNamespace(origin=str(tmp_path / "numba" / "__init__.py"))
     monkeypatch.setattr(settings, "PathFinder", SimpleNamespace(find_spec=lambda name: spec))
     assert machine() == b""
+    (tmp_path / "numba-0.68.0.dist-info").mkdir()
+    installed = machine()
+    (tmp_path / "numba-0.68.0.dist-info").rename(tmp_path / "numba-0.68.1.dist-info")
+    assert b"" != installed != machine() != b""

@@ -1,4 +1,4 @@
-"""Field: the position of bits in a block of GGUF; Candidates: numbers that a search tries."""
+"""Field: the position of bits in a block of GGUF."""
 
 from __future__ import annotations
 
@@ -44,11 +44,3 @@ class Field(NamedTuple):
     def pitch(self) -> int:
         """Bits from one number in a word to the next one."""
         return self.apart or self.bits
-
-
-class Candidates(NamedTuple):
-    """The numbers that a search tries: ``first + k * delta`` for k = 0..last."""
-
-    first: float
-    delta: float
-    last: int

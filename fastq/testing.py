@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.granularity import granularity
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, has_named_dimensions, is_a, native, shown
+from fastq.system.arguments import as_array, has_named_dimensions, native, shown
 from fastq.system.labels import check_coordinates
 
 
@@ -44,7 +44,7 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
     AssertionError: dtype: int8, not uint8
     """
     for name, q in (("actual", actual), ("desired", desired)):
-        if not is_a(q, QuantizedArray):
+        if not isinstance(q, QuantizedArray):
             raise TypeError(f"{name} must be a QuantizedArray, not {shown(q)}")
     ours, wanted = _described(actual), _described(desired)
     different = [f"{name}: {_unlike(ours[name], wanted[name])}" for name in ours if ours[name] != wanted[name]]
@@ -71,7 +71,7 @@ def _described(q: QuantizedArray) -> dict[str, Any]:
 
 def _unlike(ours: Any, wanted: Any) -> str:
     """Return a text on two unequal values; of two conventions of one name the fields in which they differ."""
-    if not is_a(ours, Convention):
+    if not isinstance(ours, Convention):
         return f"{ours}, not {wanted}"
     if ours.name != wanted.name:
         return f"{ours.name}, not {wanted.name}"

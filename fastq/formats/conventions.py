@@ -13,7 +13,7 @@ import numpy as np
 
 from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, equal, is_a, shown
+from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, shown
 from fastq.system.attributes import cached_property
 
 _HALVES = ("float16", "bfloat16")
@@ -184,13 +184,13 @@ class Convention:
             raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {shown(floor)}")
         if floor is not None:
             vars(self)["scale_floor"] = float(floor)
-        if not any(equal(degenerate, word) for word in ("floor", "value", "epsilon")) and not (
+        if not (isinstance(degenerate, str) and degenerate in ("floor", "value", "epsilon")) and not (
             _is_number(degenerate) and 0.0 < degenerate <= sys.float_info.max
         ):
             raise ValueError(
                 f"degenerate must be 'floor', 'value', 'epsilon' or a positive number, not {shown(degenerate)}"
             )
-        vars(self)["degenerate"] = str(degenerate) if is_a(degenerate, str) else float(degenerate)
+        vars(self)["degenerate"] = str(degenerate) if isinstance(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a valid scale: None or a positive number")
         if self.zero_point == "float" and not self.zero_point_inside:
@@ -225,7 +225,7 @@ class Convention:
         for name in ("formats", "searched_signed"):
             if not _are_of(getattr(self, name), QTYPES):
                 raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
-        if not (equal(self.narrow, "all") or _are_of(self.narrow, QTYPES)):
+        if not ((isinstance(self.narrow, str) and self.narrow == "all") or _are_of(self.narrow, QTYPES)):
             raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
         for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):
             as_choice(name, "a format of reduced", QTYPES)
@@ -520,7 +520,7 @@ def as_convention(convention: str | Convention) -> Convention:
     try:
         return CONVENTIONS[cast(str, convention)]
     except Exception:  # a row, an unknown name, or an object that is not hashable
-        if is_a(convention, Convention):
+        if isinstance(convention, Convention):
             return convention
         known = ", ".join(CONVENTIONS)
         text = shown(convention)

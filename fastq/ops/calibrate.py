@@ -19,7 +19,7 @@ from fastq.ops.histogram_ranges import Scheme
 from fastq.plan.cache import call
 from fastq.requests.quantization import compute_dtype
 from fastq.results import Axis, Histogram, QParams
-from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
+from fastq.system.arguments import as_array, as_choice, as_float, as_int, reason, shown
 from fastq.system.attributes import Forwarded
 from fastq.system.dtypes import Array
 
@@ -176,11 +176,11 @@ class Calibrator:
         TypeError, ValueError
             If other is not a Calibrator, or has other arguments or channels.
         """
-        if not is_a(other, Calibrator):
+        if not isinstance(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
         for name in _ARGUMENTS:
             ours, theirs = self._rule(name), other._rule(name)
-            if not equal(ours, theirs):
+            if ours != theirs:
                 raise ValueError(f"other has {name}={shown(theirs)}, this Calibrator has {shown(ours)}")
         if other._histogram is None:
             return
@@ -195,7 +195,7 @@ class Calibrator:
         return as_convention(argument) if name == "convention" else argument
 
     def __or__(self, other: Calibrator) -> Calibrator:
-        if not is_a(other, Calibrator):
+        if not isinstance(other, Calibrator):
             return NotImplemented
         both = copy.copy(self)  # the data is replaced, never written to
         both.merge(other)

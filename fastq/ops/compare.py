@@ -33,7 +33,7 @@ from fastq.requests.parameters import Parameters, qparams_for_plan, rules_of
 from fastq.requests.quantization import by_qparams_to_decode, check_approximation, check_comparable, check_input
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
-from fastq.system.arguments import as_array, has_named_dimensions, is_a, is_lazy
+from fastq.system.arguments import as_array, has_named_dimensions, is_lazy
 from fastq.system.dtypes import Array
 from fastq.system.labels import check_tables
 
@@ -71,7 +71,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         x, q = adapters.match_labels(x, q)
     elif type(x) is not np.ndarray:
         check_tables(q, x, "q", "x")
-    if not is_a(q, QuantizedArray):
+    if not isinstance(q, QuantizedArray):
         result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result
     p = q.qparams

@@ -17,7 +17,7 @@ from fastq.requests import quantization
 from fastq.requests.options import DequantizeOptions, ValuesOptions
 from fastq.requests.parameters import qparams_for_plan, rules_of
 from fastq.results import Axis, QuantizedArray
-from fastq.system.arguments import dtype_of, is_a, shown
+from fastq.system.arguments import dtype_of, shown
 from fastq.system.dtypes import Array
 
 
@@ -102,7 +102,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     >>> fastq.dequantize(q)
     array([-1.  ,  0.  ,  0.5 ,  1.55], dtype=float32)
     """
-    if not is_a(q, QuantizedArray):
+    if not isinstance(q, QuantizedArray):
         raise TypeError(
             f"q must be a QuantizedArray, not {shown(q)}: for codes and raw parameters see fastq.dequantize_linear, "
             "for blocks of GGUF fastq.gguf.dequantize"

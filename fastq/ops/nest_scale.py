@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.ops.quantize import quantize
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_offset, as_scales, as_shape, is_a, shown
+from fastq.system.arguments import as_offset, as_scales, as_shape, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class NestedScale:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not is_a(self.quantized, QuantizedArray):
+        if not isinstance(self.quantized, QuantizedArray):
             raise TypeError(f"quantized must be a QuantizedArray, not {shown(self.quantized)}")
         object.__setattr__(self, "offset", as_offset(self.offset))
         object.__setattr__(self, "shape", as_shape(self.shape))

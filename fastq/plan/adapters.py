@@ -34,11 +34,9 @@ def register(library: str, class_name: str, load: Callable[[], ModuleType]) -> N
 
 def adapter_of(x: Any) -> ModuleType | None:
     """Return the adapter that takes calls on an array of another library; None for all other objects."""
-    from fastq.system.arguments import is_a  # imports NumPy, for which `import fastq` does not wait
-
     for array in _registered:
         library = sys.modules.get(array.library)
-        if library is not None and is_a(x, getattr(library, array.class_name, ())):
+        if library is not None and isinstance(x, getattr(library, array.class_name, ())):
             return _load(array.load)
     return None
 

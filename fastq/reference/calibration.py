@@ -16,7 +16,7 @@ from fastq.reference.operations import fake_quantize
 from fastq.reference.search import RangeParameters
 from fastq.requests.quantization import by_calibrator, compute_dtype
 from fastq.results import Axis, Histogram, QParams
-from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
+from fastq.system.arguments import as_choice, as_float, as_int, shown
 from fastq.system.dtypes import Array
 
 LEAST_EXPONENT = -1022
@@ -64,10 +64,10 @@ class Calibrator:
 
     def merge(self, other: Calibrator) -> None:
         """Keep the data of another calibrator."""
-        if not is_a(other, Calibrator):
+        if not isinstance(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
         for name, rule in self._rules().items():
-            if not equal(rule, other._rules()[name]):
+            if rule != other._rules()[name]:
                 raise ValueError(f"other has another {name}")
         self.pieces += other.pieces
         self.compute = np.float64 if other.compute is np.float64 else self.compute

@@ -28,7 +28,7 @@ from fastq.requests.parameters import check_qparams
 from fastq.requests.stochastic_rounding import Noise, noise_of
 from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 from fastq.results.parameters import parameters_without_numbers
-from fastq.system.arguments import as_array, as_scales, dtype_of, is_a, is_out, native
+from fastq.system.arguments import as_array, as_scales, dtype_of, is_out, native
 from fastq.system.dtypes import Array
 
 __all__ = [
@@ -150,7 +150,7 @@ def dequantize_linear(
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values that a QuantizedArray stands for: ``(codes - zero_point) * scale``."""
-    if not is_a(q, QuantizedArray):
+    if not isinstance(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
     p = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     dtype_of_result = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
@@ -191,7 +191,7 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     """Return how far an approximation, quantized or not, is from `x`: errors ``x - q`` in float64."""
     x = widen(as_input(x))
-    if is_a(q, QuantizedArray):
+    if isinstance(q, QuantizedArray):
         requests.check_comparable(x.shape, q.shape)
         values = dequantize(q)
     else:
@@ -200,7 +200,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         values = widen(values.astype(native(values.dtype), copy=False))
         requests.check_comparable(x.shape, values.shape)
     check_no_nan(x, "x has {} NaN, whose errors cannot be measured; leave them out of both arrays, as x[~np.isnan(x)]")
-    return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
+    return measures(x, values, clipped_count(x, q.qparams) if isinstance(q, QuantizedArray) else None)
 
 
 def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:

@@ -117,7 +117,7 @@ def _threshold(dtype: DType, options: BinarizeOptions) -> tuple[float, bool]:
 
 def _next_below(number: float, ftype: DType) -> float:
     """Return the largest number of a float dtype that is not above a number."""
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         nearest = ftype.type(number)
         below = np.nextafter(nearest, ftype.type(-np.inf))
     return float(nearest if float(nearest) <= number else below)

@@ -45,7 +45,7 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     """Return the dtype of values for a dtype or its name."""
     # the type is looked at first: comparing a dtype with a string would parse it, which takes 1 us
-    is_name = arguments.is_a(dtype, str) and arguments.equal(dtype, "bfloat16")
+    is_name = isinstance(dtype, str) and dtype == "bfloat16"
     dtype_of_values = FLOAT_FORMATS["bfloat16"].dtype if is_name else arguments.as_dtype(dtype, name, REAL)
     if not is_real(dtype_of_values):
         raise TypeError(f"{name} must be {REAL}, not {dtype_of_values}")
@@ -129,7 +129,7 @@ def _is_stochastic(rounding: object, row: Convention, qtype: QType) -> bool:
     """Return whether codes are rounded at random, if a convention and a format support that."""
     if rounding is None:
         return False
-    if not arguments.equal(rounding, STOCHASTIC):
+    if not (isinstance(rounding, str) and rounding == STOCHASTIC):
         raise ValueError(f"rounding must be None or 'stochastic', not {arguments.shown(rounding)}")
     if qtype.codebook:
         raise ValueError(f"rounding must be None for {qtype}, whose codes are in a table")
@@ -247,9 +247,9 @@ def as_range_method(method: object) -> MSERange | None:
     try:
         return METHODS[cast(str, method)]
     except Exception:  # not a name, or not hashable
-        if arguments.is_a(method, MSERange):
+        if isinstance(method, MSERange):
             return method
-    ends = arguments.is_a(method, (tuple, list, np.ndarray))
+    ends = isinstance(method, (tuple, list, np.ndarray))
     hint = "; for given ends pass qparams=fastq.choose_qparams(np.array([lo, hi], x.dtype), dtype)" * ends
     known = f"{', '.join(METHODS)}, or a fastq.MSERange"
     raise ValueError(f"range must be one of {known}, not {arguments.shown(method)}{hint}")
@@ -337,15 +337,22 @@ _DEFAULTS = (*(RangeOptions._field_defaults[name] for name in CARRIED), None)
 
 def check_beside_qparams(*values: object) -> None:
     """Raise an error unless the options that QParams already have are at their defaults."""
-    if not arguments.equal(values, _DEFAULTS):
-        pairs = zip((*CARRIED, "importance"), _DEFAULTS, values, strict=True)
-        names = [name for name, default, value in pairs if not arguments.equal(value, default)]
+    options = zip((*CARRIED, "importance"), _DEFAULTS, values, strict=True)
+    names = [name for name, default, value in options if not _is_default(value, default)]
+    if names:
         raise TypeError(f"qparams has {', '.join(names)} already; give one or the other")
+
+
+def _is_default(value: Any, default: object) -> bool:
+    """Return whether an option has its default; arrays and lists never have."""
+    if value is default or isinstance(value, (list, tuple)):
+        return value is default
+    return np.ndim(value) == 0 and bool(value == default)
 
 
 def as_qparams(qparams: object) -> QParams:
     """Return QParams unchanged, or raise TypeError."""
-    if not (type(qparams) is QParams or arguments.is_a(qparams, QParams)):
+    if not (type(qparams) is QParams or isinstance(qparams, QParams)):
         raise TypeError(f"qparams must be QParams, of choose_qparams or q.qparams, not {type(qparams).__name__}")
     return qparams
 

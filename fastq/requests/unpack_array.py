@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastq.requests.options import UnpackOptions
-from fastq.system.arguments import as_array, as_choice, as_dtype, as_float, is_a, shown
+from fastq.system.arguments import as_array, as_choice, as_dtype, as_float, shown
 from fastq.system.dtypes import Array
 
 
@@ -32,7 +32,7 @@ class UnpackRequest(NamedTuple):
 
 def unpack(dtype: np.dtype[Any], options: UnpackOptions, scale_factor: Any, add_offset: Any) -> UnpackRequest:
     """Return the request to unpack codes of an integer dtype; of the numbers the types count."""
-    kinds = {each.dtype for each in (scale_factor, add_offset) if is_a(each, np.floating)}
+    kinds = {each.dtype for each in (scale_factor, add_offset) if isinstance(each, np.floating)}
     computed = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} and dtype.itemsize < 4 else np.float64)
     wanted = computed if options.dtype is None else as_float_dtype(options.dtype)
     info = np.iinfo(dtype)

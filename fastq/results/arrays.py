@@ -17,7 +17,7 @@ from fastq.results import late
 from fastq.results.indexing import Parts, Pick, as_new_shape, axis_like, packed_picks, part_at, parts_of, reshape_parts
 from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text, without_checks
 from fastq.system import imports
-from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
+from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, shown
 from fastq.system.attributes import Forwarded
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class QuantizedArray:
     shape: tuple[int, ...]
 
     def __init__(self, codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> None:
-        if not is_a(qparams, QParams):
+        if not isinstance(qparams, QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
         codes_array = as_array(codes, "codes")
         sizes = as_shape(shape)

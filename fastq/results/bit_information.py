@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.bitrounding import of_width
-from fastq.system.arguments import as_array, as_dtype, as_float, is_a
+from fastq.system.arguments import as_array, as_dtype, as_float
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class BitInformation:
 
     def __add__(self, other: BitInformation) -> BitInformation:
         """Return the information of the pairs of both; their dtypes must be equal."""
-        if not is_a(other, BitInformation):
+        if not isinstance(other, BitInformation):
             return NotImplemented
         if self.dtype != other.dtype:
             raise ValueError(f"other has bits of {other.dtype}, but this has bits of {self.dtype}")

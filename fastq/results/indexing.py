@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.granularity import ARRAY, Axis, Granularity, granularity
 from fastq.formats.qtypes import QType, packed_length
-from fastq.system.arguments import MOST_AXES, as_array, as_int, is_a, shown
+from fastq.system.arguments import MOST_AXES, as_array, as_int, shown
 
 Pick = int | slice | NDArray[Any]  # the indices that are taken along an axis
 
@@ -93,7 +93,7 @@ def part_at(index: object, whole: Parts) -> Part:
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
     """Return what an index takes along each axis."""
-    items_of_index = list(index) if is_a(index, tuple) else [index]
+    items_of_index = list(index) if isinstance(index, tuple) else [index]
     dots = [k for k, each in enumerate(items_of_index) if each is Ellipsis]
     if len(items_of_index) - len(dots) > len(shape):
         raise IndexError(f"q has {len(shape)} axes, but the index is for {len(items_of_index) - len(dots)}")
@@ -103,20 +103,20 @@ def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
     at = dots[0] if dots else len(items_of_index)
     items = [*items_of_index[:at], *fill, *items_of_index[at + 1 :]]
     picks = [_pick(item, axis, n) for axis, (item, n) in enumerate(zip(items, shape, strict=True))]
-    arrays = sum(is_a(pick, np.ndarray) for pick in picks)
+    arrays = sum(isinstance(pick, np.ndarray) for pick in picks)
     if arrays > 1 or (arrays and any(isinstance(pick, int) for pick in picks)):
         raise TypeError("an array in the index of q can be combined with slices only: index twice, q[rows][:, columns]")
     return picks
 
 
 def _pick(item: Any, axis: int, n: int) -> Pick:
-    if is_a(item, slice):
+    if isinstance(item, slice):
         try:
             item.indices(n)
         except (TypeError, ValueError) as error:
             raise type(error)(f"index {shown(item)}: {error}") from error
         return item
-    if is_a(item, list) or (is_a(item, np.ndarray) and item.ndim):
+    if isinstance(item, list) or (isinstance(item, np.ndarray) and item.ndim):
         return _as_mask_or_places(as_array(item, "index"), axis, n)
     try:
         place = as_int(item, "index")
@@ -184,7 +184,7 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
 
 def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     """Return the shape that was passed to `reshape`, as sizes or as one tuple; -1 is the size that is left."""
-    sizes_of_axes = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
+    sizes_of_axes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     new_shape = [as_int(size_of_axis, "shape", "ints") for size_of_axis in sizes_of_axes]
     if new_shape.count(-1) == 1:
         others = math.prod(n for n in new_shape if n != -1)

@@ -52,11 +52,8 @@ _short = _Short()
 
 
 def shown(value: object) -> str:
-    """Return a short text of one line for a value, even if its own `repr` fails."""
-    try:
-        return _short.repr(value).replace("\n", " ")
-    except Exception:
-        return f"an object of type {type(value).__name__}"
+    """Return a short text of one line for a value."""
+    return _short.repr(value).replace("\n", " ")
 
 
 def between(least: object, most: object) -> str:
@@ -64,32 +61,16 @@ def between(least: object, most: object) -> str:
     return str(least) if least == most else f"{least}..{most}"
 
 
-def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
-    """Return whether a value is an instance; a proxy that can't answer is not one."""
-    try:
-        return isinstance(value, kinds)
-    except Exception:
-        return False
-
-
-def equal(value: object, other: object) -> bool:
-    """Return whether a value equals another; one that can't be compared does not."""
-    try:
-        return bool(value == other)
-    except Exception:
-        return False
-
-
 def is_python(numbers: Any) -> bool:
     """Return whether these are numbers without a NumPy dtype; np.float64 is a subclass of float."""
-    return is_a(numbers, (int, float, list, tuple)) and not is_a(numbers, np.generic)
+    return isinstance(numbers, (int, float, list, tuple)) and not isinstance(numbers, np.generic)
 
 
 def as_int(value: Any, name: str, expected: str = "an int") -> int:
     """Return an integer of Python or NumPy, or another object with `__index__`, as an int."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
-    if is_a(value, (bool, np.bool_)):
+    if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be {expected}, not {value}")
     try:
         number = operator.index(value)
@@ -115,7 +96,7 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
 
 def as_bool(value: object, name: str) -> bool:
     """Return a bool of Python or NumPy as a Python bool."""
-    if value is not True and value is not False and not is_a(value, np.bool_):
+    if value is not True and value is not False and not isinstance(value, np.bool_):
         raise TypeError(f"{name} must be a bool, not {shown(value)}")
     return bool(value)
 
@@ -141,9 +122,9 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
     """Return a string that is one of the choices."""
     if type(value) is str and value in choices:
         return value
-    for choice in choices if is_a(value, str) else ():
-        if equal(value, choice):
-            return choice
+    text = str.__str__(value) if isinstance(value, str) else ""
+    if text in choices:
+        return text
     hint = did_you_mean(value, choices, {})
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{hint}")
 
@@ -183,7 +164,7 @@ def as_block_size(block_size: Any, axis: Any) -> int:
     size = as_int(block_size, "block_size")
     if size < 0:
         raise ValueError(f"block_size must be 0 (no blocks) or positive, not {size}")
-    if size and (axis is None or type(axis) is tuple or is_a(axis, tuple)):
+    if size and (axis is None or type(axis) is tuple or isinstance(axis, tuple)):
         raise TypeError(f"block_size={size} needs axis to be the one int along which blocks run, not {shown(axis)}")
     return size
 
@@ -191,7 +172,7 @@ def as_block_size(block_size: Any, axis: Any) -> int:
 def as_dtype(dtype: Any, name: str, expected: str) -> np.dtype[Any]:
     """Return the NumPy dtype of an object; those of other libraries are recognized by name, such as torch.bfloat16."""
     try:
-        if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
+        if dtype is not None and not isinstance(dtype, (np.generic, np.ndarray)):
             return _dtype_named(_name_of(dtype)) if _is_foreign(dtype) else np.dtype(dtype)
     except Exception as error:
         raise TypeError(f"{name} must be {expected}, not {shown(dtype)}") from error
@@ -200,7 +181,7 @@ def as_dtype(dtype: Any, name: str, expected: str) -> np.dtype[Any]:
 
 def _is_foreign(dtype: object) -> bool:
     """Return whether this is a dtype of another library, by the name of its class."""
-    return type(dtype).__name__ in ("dtype", "DType") and not is_a(dtype, np.dtype)
+    return type(dtype).__name__ in ("dtype", "DType") and not isinstance(dtype, np.dtype)
 
 
 def _name_of(dtype: object) -> str:
@@ -224,7 +205,7 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     """Return x as a plain ndarray, unless that would lose which of its elements are missing."""
     if type(x) is np.ndarray:
         return x
-    if is_a(x, getattr(sys.modules.get("xarray"), "Dataset", ())):
+    if isinstance(x, getattr(sys.modules.get("xarray"), "Dataset", ())):
         raise TypeError(
             f"{name} is a Dataset: pass a variable of it, as {name}['t']; fastq.xarray has what takes Datasets"
         )
@@ -238,7 +219,7 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     refuse_mask(x, name)
     _check_device(x, name)
     array: NDArray[Any] = _convert(_with_arrays(x, (name,)), name, _import_array)
-    if array.dtype == object and not is_a(x, np.ndarray):  # such as None, dicts and sparse matrices
+    if array.dtype == object and not isinstance(x, np.ndarray):  # such as None, dicts and sparse matrices
         raise TypeError(f"{name} must be an array of numbers, not {shown(x)}{_hint_of_rows(x, array, name)}")
     _warn_of_unit(x, name)
     if type(array) is np.ndarray:
@@ -288,7 +269,7 @@ def has_mask(x: Any) -> bool:
 
     A netCDF4.Variable has a `mask`, too, which says whether it makes masked arrays; so a mask must have the shape of x.
     """
-    return is_a(x, np.ma.MaskedArray) or _is_mask(_attribute(x, "mask"), x)
+    return isinstance(x, np.ma.MaskedArray) or _is_mask(_attribute(x, "mask"), x)
 
 
 def refuse_mask(x: Any, name: str, written: str = "") -> None:
@@ -316,10 +297,10 @@ def _is_mask(mask: Any, x: Any) -> bool:
 def _warn_of_unit(x: Any, name: str) -> None:
     """Warn of the unit of an array of astropy, unyt or the like, which results will not have; pint warns by itself."""
     unit = _attribute(x, "unit")
-    if unit is None and is_a(x, np.ndarray):
+    if unit is None and isinstance(x, np.ndarray):
         unit = _attribute(x, "units")
     # not a column of a table, nor a label, which attributes of pandas may be
-    if unit is None or is_a(unit, (str, int, float)) or callable(unit) or _attribute(unit, "dtype") is not None:
+    if unit is None or isinstance(unit, (str, int, float)) or callable(unit) or _attribute(unit, "dtype") is not None:
         return
     try:
         text = str(unit)
@@ -332,7 +313,7 @@ def _warn_of_unit(x: Any, name: str) -> None:
 def has_named_dimensions(x: Any) -> bool:
     """Return whether this is a DataArray or a Variable of xarray."""
     xarray = sys.modules.get("xarray")
-    return any(is_a(x, getattr(xarray, kind, ())) for kind in ("DataArray", "Variable"))
+    return any(isinstance(x, getattr(xarray, kind, ())) for kind in ("DataArray", "Variable"))
 
 
 def _without_names(x: Any) -> Any:
@@ -380,7 +361,7 @@ def _element(x: Any, path: tuple[Any, ...]) -> Any:
     """Return an element of a sequence: an array if it becomes one, or a sequence of arrays."""
     if type(x) is list or type(x) is tuple:
         return _with_arrays(x, path)
-    if is_a(x, _NUMBERS):
+    if isinstance(x, _NUMBERS):
         return x
     if any(_attribute(x, protocol) is not None for protocol in _PROTOCOLS):
         name, *indices = path
@@ -392,7 +373,7 @@ def _is_sequence(x: Any) -> bool:
     """Return whether NumPy looks at the elements of this one by one."""
     if type(x) is list or type(x) is tuple:
         return True
-    return is_a(x, Sequence) and not is_a(x, (*_TEXTS, range, PythonArray))
+    return isinstance(x, Sequence) and not isinstance(x, (*_TEXTS, range, PythonArray))
 
 
 def _check_device(x: Any, name: str) -> None:
@@ -428,7 +409,7 @@ def _get_close_matches() -> Callable[..., list[str]]:
 
 def did_you_mean(spelling: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
     """Return the end of an error message: the name that was probably meant, or an empty text."""
-    if not is_a(spelling, str):
+    if not isinstance(spelling, str):
         return ""
     lower = str.lower(spelling)
     spelled = {name.lower(): name for name in known}
@@ -494,7 +475,7 @@ def dtype_of(numbers: Any, name: str) -> np.dtype[Any] | None:
     """Return the dtype of a caller's numbers in native byte order; None for Python numbers."""
     if numbers is None or is_python(numbers):
         return None
-    return native((numbers if is_a(numbers, np.generic) else as_array(numbers, name)).dtype)
+    return native((numbers if isinstance(numbers, np.generic) else as_array(numbers, name)).dtype)
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -504,7 +485,9 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def is_out(out: object) -> TypeGuard[NDArray[Any]]:
     """Return whether a result can be written to this: an ndarray that is neither masked nor a matrix."""
-    return type(out) is np.ndarray or (is_a(out, np.ndarray) and not (is_a(out, np.matrix) or has_mask(out)))
+    if type(out) is np.ndarray:
+        return True
+    return isinstance(out, np.ndarray) and not (isinstance(out, np.matrix) or has_mask(out))
 
 
 def reason(error: Exception) -> str:

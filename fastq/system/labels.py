@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastq.system.arguments import is_a, is_lazy, shown
+from fastq.system.arguments import is_lazy, shown
 
 
 def align(other: Any, x: Any, name: str, of: str) -> Any:
@@ -179,9 +179,10 @@ def _labels_of_table(x: Any) -> dict[str, Any]:
     """Return the index and the columns of a table or of a column, by these words; empty for all other objects."""
     pandas = sys.modules.get("pandas")
     polars = sys.modules.get("polars")
-    if any(is_a(x, getattr(pandas, kind, ())) for kind in ("DataFrame", "Series")):
+    if any(isinstance(x, getattr(pandas, kind, ())) for kind in ("DataFrame", "Series")):
         return {"index": x.index} | ({"columns": x.columns} if hasattr(x, "columns") else {})
-    return {"columns": x.columns} if is_a(x, getattr(polars, "DataFrame", ())) else {}
+    is_polars = isinstance(x, getattr(polars, "DataFrame", ()))
+    return {"columns": x.columns} if is_polars else {}
 
 
 def _are_equal(theirs: Any, ours: Any) -> bool:

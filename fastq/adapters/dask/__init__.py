@@ -26,7 +26,7 @@ from fastq.ops import dequantize as decoding
 from fastq.ops import minmax as extremes
 from fastq.ops import quantize as coding
 from fastq.ops import requantize as sums
-from fastq.system.arguments import as_int, is_a, is_lazy, shown
+from fastq.system.arguments import as_int, is_lazy, shown
 
 _TAKEN = """Parameters
 ----------
@@ -269,4 +269,4 @@ def _as_lazy(x: Any, name: str = "x") -> Any:
 
 def _as_dask(x: Any) -> da.Array:
     data = getattr(_as_lazy(x), "data", x)
-    return data if is_a(data, da.Array) else x
+    return data if isinstance(data, da.Array) else x

@@ -26,7 +26,7 @@ from fastq.requests.quantization import (
     dtype_of_values,
 )
 from fastq.results import without_checks
-from fastq.system.arguments import as_array, is_a
+from fastq.system.arguments import as_array
 
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
@@ -158,9 +158,9 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
     rules = request.rules
     rules.ready_scale_dtype(dtype_in(scale, "scale"))
     rules.ready_zero_point_dtype(dtype_in(zero_point, "zero_point"))
-    if not is_a(scale, da.Array):
+    if not isinstance(scale, da.Array):
         scale = rules.ready_scale(scale)
-    if zero_point is not None and not is_a(zero_point, da.Array):
+    if zero_point is not None and not isinstance(zero_point, da.Array):
         zero_point = rules.ready_zero_point(zero_point, scale)
     if zero_point is not None:
         check_zero_point_shape(zero_point.shape, scale.shape)
@@ -179,7 +179,7 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     """Return the graph of `fastq.requantize`."""
     _, _, multiplier, zero_point = call.operands
     bias = call.qparams
-    is_lazy = is_a(call.operands[2], da.Array)
+    is_lazy = isinstance(call.operands[2], da.Array)
     numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
     shapes = [operand.shape for operand in (numbers, bias) if operand is not None]
     request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
@@ -221,7 +221,7 @@ def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[d
     needed_shape = parts.granularity.parameter_shape(parts.shape)
     chunks = parts.parameter_chunks
     if any(map(math.isnan, parts.shape if numbers.ndim == len(parts.shape) else needed_shape)):
-        if not is_a(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
+        if not isinstance(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
             raise ValueError(
                 f"{array} has chunks of unknown sizes, so {name} cannot be matched to them: "
                 f"call {array}.compute_chunk_sizes() first"

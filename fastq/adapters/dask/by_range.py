@@ -18,7 +18,7 @@ from fastq.requests.importance import axis_of_weights, check_importance
 from fastq.requests.options import QuantizeOptions
 from fastq.requests.quantization import Request, by_range, dtype_of_fakes, ranges_of
 from fastq.results import without_checks
-from fastq.system.arguments import as_array, is_a, native
+from fastq.system.arguments import as_array, native
 
 _PAIR = -1  # the index of the axis of minima and maxima
 
@@ -91,7 +91,7 @@ def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
 
 def _as_dask(importance: Any) -> da.Array:
     """Return the importance of elements as an array of dask."""
-    return importance if is_a(importance, da.Array) else da.asarray(as_array(importance, "importance"))
+    return importance if isinstance(importance, da.Array) else da.asarray(as_array(importance, "importance"))
 
 
 def _second_pass(call: Call, params: QParams) -> Call:

@@ -14,7 +14,7 @@ from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, packed_length, stored_as
 from fastq.plan.cache import Call
 from fastq.requests.stochastic_rounding import steps_of
-from fastq.system.arguments import as_array, dtype_of, has_mask, is_a
+from fastq.system.arguments import as_array, dtype_of, has_mask
 
 Index = tuple[int, ...]
 Chunks = tuple[tuple[int, ...], ...]
@@ -142,7 +142,7 @@ def _mask_message(name: str) -> str:
 
 def dtype_in(x: Any, name: str) -> Any:
     """Return the dtype of an array of dask or of other numbers; None for numbers of Python."""
-    return as_array(x._meta, name).dtype if is_a(x, da.Array) else dtype_of(x, name)
+    return as_array(x._meta, name).dtype if isinstance(x, da.Array) else dtype_of(x, name)
 
 
 def blockwise(function: Callable[..., Any], index: Index, *operands: Any, dtype: Any, **options: Any) -> da.Array:

@@ -17,7 +17,7 @@ from fastq import results
 from fastq.adapters.dask.chunks import refuse_masked_meta
 from fastq.formats.qtypes import check_stored_codes
 from fastq.results import without_checks
-from fastq.system.arguments import as_array, as_shape, is_a, is_lazy, shown
+from fastq.system.arguments import as_array, as_shape, is_lazy, shown
 
 NUMBERS = "scale", "zero_point", "tensor_scale"
 
@@ -94,7 +94,7 @@ class QParams(_Collection, results.QParams):
 
     def __post_init__(self) -> None:
         """Check everything except the numbers, which are not known yet."""
-        lazy = {name: number for name in NUMBERS if is_a(number := getattr(self, name), da.Array)}
+        lazy = {name: number for name in NUMBERS if isinstance(number := getattr(self, name), da.Array)}
         self.__dict__.update({name: number._meta for name, number in lazy.items()})
         super().__post_init__()
         self.__dict__.update({name: lazy.get(name, _in_one_chunk(getattr(self, name))) for name in NUMBERS})
@@ -165,10 +165,10 @@ class QuantizedArray(_Collection, results.QuantizedArray):
     """
 
     def __init__(self, codes: da.Array, qparams: results.QParams, shape: tuple[int, ...]) -> None:
-        if not is_a(codes, da.Array):
+        if not isinstance(codes, da.Array):
             raise TypeError(f"codes must be a dask array, not {shown(codes)}; see fastq.QuantizedArray for others")
         refuse_masked_meta(codes, "codes")
-        if not is_a(qparams, results.QParams):
+        if not isinstance(qparams, results.QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
         sizes = as_shape(shape)
         if not any(map(math.isnan, codes.shape)):

@@ -16,7 +16,7 @@ from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
 from fastq.plan.cache import Call
 from fastq.requests.quantization import check_approximation, check_comparable, check_input
-from fastq.system.arguments import as_array, is_a
+from fastq.system.arguments import as_array
 
 
 def compare_codes(call: Call, x: da.Array) -> Any:
@@ -25,7 +25,7 @@ def compare_codes(call: Call, x: da.Array) -> Any:
     check_input(dtype_in(x, "x"))
     check_comparable(x.shape, call.shape)
     codes = getattr(codes, "data", None) if hasattr(codes, "dims") else codes
-    if not is_a(codes, da.Array):
+    if not isinstance(codes, da.Array):
         given = call.qparams
         qtype = call.qparams.dtype
         parts = Parts(x.chunks, granularity(given.axis, given.block_size, x.ndim))
@@ -40,7 +40,7 @@ def compare_codes(call: Call, x: da.Array) -> Any:
 
 def compare_values(call: Call, x: da.Array) -> Any:
     """Return the graph of `fastq.compare` with an array."""
-    q = call.operands[1] if is_a(call.operands[1], da.Array) else as_array(call.operands[1], "q")
+    q = call.operands[1] if isinstance(call.operands[1], da.Array) else as_array(call.operands[1], "q")
     check_input(dtype_in(x, "x"))
     check_approximation(dtype_in(q, "q"))
     q = da.asarray(q)  # which does not take every dtype

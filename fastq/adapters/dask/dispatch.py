@@ -24,7 +24,6 @@ from fastq.ops.quantize import (
 from fastq.ops.requantize import REQUANTIZE
 from fastq.plan.cache import Call
 from fastq.plan.operation import Operation
-from fastq.system.arguments import is_a
 
 # the function that makes tasks of a call, for each operation that can work chunk by chunk
 GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
@@ -59,6 +58,6 @@ def call(arguments: Call) -> Any:
     if has_output and arguments.operands[1] is not None:
         raise TypeError("out must be None for a dask array: write the result, for example with dask.array.store")
     for operand, name in zip(arguments.operands, operation.operands, strict=False):
-        if is_a(operand, da.Array):
+        if isinstance(operand, da.Array):
             refuse_masked_meta(operand, name)
     return graph(arguments, arguments.operands[0])

@@ -17,7 +17,7 @@ from fastq.ops.cf_packing import UNPACK_ARRAY
 from fastq.plan.cache import call
 from fastq.plan.call_modes import in_standard_mode
 from fastq.requests.unpack_array import as_float_dtype, as_gaps
-from fastq.system.arguments import as_choice, as_float, is_a, native, shown
+from fastq.system.arguments import as_choice, as_float, native, shown
 from fastq.system.dtypes import Array
 from fastq.system.imports import late, undisturbed
 
@@ -266,7 +266,7 @@ def _format(dtype: Any) -> QType:
 
 def _pair(name: Any, pair: Any, variable: Variable) -> Array:
     """Return the range of a variable, in the type to compute in."""
-    ends_of_pair = pair if is_a(pair, (list, tuple)) else ()
+    ends_of_pair = pair if isinstance(pair, (list, tuple)) else ()
     ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in ends_of_pair]
     dtype = np.result_type(native(variable.dtype), np.float32)
     with np.errstate(over="ignore"):

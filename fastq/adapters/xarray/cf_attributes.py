@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.system.arguments import as_dtype, did_you_mean, is_a, native, shown
+from fastq.system.arguments import as_dtype, did_you_mean, native, shown
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _parts_of_coordinates(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
     owners = [("ds", {"coordinates": of_all}), *((n, v.encoding | v.attrs) for n, v in ds.variables.items())]
     for owner, noted in owners:
         for key, text in noted.items():
-            if is_a(text, str) and is_a(key, str) and _NAMES_PARTS.fullmatch(key):
+            if isinstance(text, str) and isinstance(key, str) and _NAMES_PARTS.fullmatch(key):
                 for word in text.replace(" :", ":").split():
                     if not word.endswith(":") or key in _NAMES_BY_KEYS:
                         yield word.rstrip(":"), owner, key
@@ -87,7 +87,7 @@ def _reason(name: Any, variable: Variable) -> str | None:
 
 def is_of_quantization(key: Any) -> bool:
     """Return whether an attribute or an encoding describes how floats were rounded, or will be by netCDF."""
-    return key in OF_QUANTIZATION or (is_a(key, str) and _OF_NETCDF_AND_NCO.fullmatch(key) is not None)
+    return key in OF_QUANTIZATION or (isinstance(key, str) and _OF_NETCDF_AND_NCO.fullmatch(key) is not None)
 
 
 def not_numbers(variable: Variable) -> str | None:
@@ -101,7 +101,7 @@ def not_numbers(variable: Variable) -> str | None:
 
 def exclusions(ds: Dataset, exclude: Any) -> dict[Any, str]:
     """Return the variables that an argument excludes, with the reason."""
-    if is_a(exclude, str) or not is_a(exclude, Collection):
+    if isinstance(exclude, str) or not isinstance(exclude, Collection):
         raise TypeError(f"exclude must be a list of names of variables, not {shown(exclude)}")
     for name in exclude:
         try:
@@ -109,7 +109,7 @@ def exclusions(ds: Dataset, exclude: Any) -> dict[Any, str]:
         except TypeError:  # an array, for example, which can't be a name
             is_known = False
         if not is_known:
-            near = did_you_mean(name, [known for known in ds.variables if is_a(known, str)], {})
+            near = did_you_mean(name, [known for known in ds.variables if isinstance(known, str)], {})
             raise TypeError(f"exclude names {shown(name)}, which is not a variable of ds{near}")
     return dict.fromkeys(exclude, "exclude names it")
 
@@ -163,7 +163,7 @@ def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> Iterator[tup
 
 def dtype_by_unsigned(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
     """Return the dtype of codes by the attribute _Unsigned."""
-    kind = _KINDS.get(noted, stored.kind) if is_a(noted, str) else stored.kind
+    kind = _KINDS.get(noted, stored.kind) if isinstance(noted, str) else stored.kind
     return np.dtype(f"{kind}{stored.itemsize}")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastq.formats.floats import FLOATS
 from fastq.plan.call_modes import in_own_thread
-from fastq.system.arguments import as_array, did_you_mean, has_mask, is_a, native, shown
+from fastq.system.arguments import as_array, did_you_mean, has_mask, native, shown
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def library(function: str, **datasets: Any) -> Any:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{function} needs xarray: pip install xarray") from error
     for argument, ds in datasets.items():
-        if not is_a(ds, xarray.Dataset):
-            hint = ": to_dataset() makes one" if is_a(ds, xarray.DataArray) else ""
+        if not isinstance(ds, xarray.Dataset):
+            hint = ": to_dataset() makes one" if isinstance(ds, xarray.DataArray) else ""
             raise TypeError(f"{argument} must be a Dataset, not {type(ds).__name__}{hint}")
     return xarray
 
@@ -84,7 +84,7 @@ def check_names(
     """
     if by_name is None:
         return {}
-    if not is_a(by_name, Mapping):
+    if not isinstance(by_name, Mapping):
         raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(by_name)}")
     result: Mapping[Any, Any] = by_name
     for name in result:
@@ -92,6 +92,6 @@ def check_names(
             continue
         if name in unchanged:
             raise TypeError(f"{argument} names {name!r}, which stays as it is: {unchanged[name]}")
-        hint = did_you_mean(name, [known for known in data if is_a(known, str)], {})
+        hint = did_you_mean(name, [known for known in data if isinstance(known, str)], {})
         raise TypeError(f"{argument} names {name!r}, which is not a float variable{hint}")
     return result

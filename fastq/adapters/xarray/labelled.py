@@ -15,7 +15,7 @@ from fastq.plan import cache
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams, QuantizedArray
 from fastq.system import labels
-from fastq.system.arguments import as_array, as_axis, has_named_dimensions, is_a, shown
+from fastq.system.arguments import as_array, as_axis, has_named_dimensions, shown
 
 
 def call(arguments: cache.Call) -> Any:
@@ -39,7 +39,7 @@ def match_labels(x: Any, q: Any) -> tuple[Any, Any]:
     """
     if not has_named_dimensions(x):
         return x, q
-    if is_a(q, QuantizedArray):
+    if isinstance(q, QuantizedArray):
         if not has_named_dimensions(q.codes):
             return x, q
         return labels.align(x, q.codes, "x", "q.dequantize()"), q
@@ -49,7 +49,7 @@ def match_labels(x: Any, q: Any) -> tuple[Any, Any]:
 def _by_labels(arguments: cache.Call) -> cache.Call:
     """Return a call with numbers in the order of the dimensions of its array, and the axis that their names say."""
     names = arguments.operation.operands
-    if is_a(arguments.qparams, QParams):
+    if isinstance(arguments.qparams, QParams):
         _check_qparams(arguments.operands[0], arguments.qparams, names[0])
         return arguments
     if "importance" in names:
@@ -162,7 +162,7 @@ def _check_qparams(x: Any, p: Any, of: str) -> None:
 def _refuse_names(arguments: cache.Call) -> None:
     """Refuse names of dimensions as axes; dask arrays and results know none."""
     axis = getattr(arguments.options, "axis", None)
-    if any(is_a(part_of_axis, str) for part_of_axis in (axis if is_a(axis, (list, tuple)) else (axis,))):
+    if any(isinstance(part_of_axis, str) for part_of_axis in (axis if isinstance(axis, (list, tuple)) else (axis,))):
         x = arguments.operation.operands[0]
         raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from fastq.ops.bitround import bitround as round_array
 from fastq.plan.call_modes import in_standard_mode
 from fastq.requests import bitrounding
 from fastq.requests.options import BitRoundOptions
-from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, native, shown
+from fastq.system.arguments import as_choice, as_float, as_int, native, shown
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def bitround(
     data = {name: variable for name, variable in floats.items() if name not in not_rounded}
     ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
     chosen = _choices(ways, data, not_rounded)
-    alone = {} if is_a(information, Mapping) else _without_neighbours(data, chosen, dim)
+    alone = {} if isinstance(information, Mapping) else _without_neighbours(data, chosen, dim)
     for name, reason in (unclear | alone).items():
         warnings.warn(cf_attributes.stays(name, reason), stacklevel=4)
     rounded = {}
@@ -153,7 +153,7 @@ def _choices(
     ways: dict[str, Any], data: dict[Any, Variable], unchanged: Mapping[Any, str]
 ) -> dict[Any, tuple[str, Any]]:
     numbers_by_option = {option: number for option, number in ways.items() if number is not None}
-    of_all = [(option, number) for option, number in numbers_by_option.items() if not is_a(number, Mapping)]
+    of_all = [(option, number) for option, number in numbers_by_option.items() if not isinstance(number, Mapping)]
     if len(of_all) > 1:
         (first, _), (second, _) = of_all[:2]
         raise TypeError(f"{second} must be given by the names of variables, since {first} is a number for all of them")
@@ -161,7 +161,7 @@ def _choices(
         raise TypeError(f"one of {_WAYS} must be a number for all variables, or some dicts by their names")
     named: dict[Any, tuple[str, Any]] = {}
     for option, numbers in numbers_by_option.items():
-        by_name = numbers if is_a(numbers, Mapping) else None
+        by_name = numbers if isinstance(numbers, Mapping) else None
         for name, number in datasets.check_names(option, "numbers", by_name, data, unchanged).items():
             if name in named:
                 raise TypeError(f"{option} names {name!r}, as {named[name][0]} does")
@@ -191,9 +191,9 @@ def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any,
     return "keepbits", max(bits, 1)
 
 
-def _axis_of(name: Any, variable: Variable, dim: str) -> int:
+def _axis_of(name: Any, variable: Variable, dim: Any) -> int:
     for axis, known in enumerate(variable.dims):
-        if equal(dim, known):
+        if isinstance(dim, Hashable) and dim == known:
             return axis
     dims = ", ".join(map(str, variable.dims))
     raise ValueError(f"dim must be a dimension of {name!r}, one of {dims}, not {shown(dim)}")

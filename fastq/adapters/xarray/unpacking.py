@@ -15,7 +15,7 @@ from xarray.core import indexing
 from fastq.adapters.xarray.cf_attributes import OF_GAPS, OF_SCALE
 from fastq.adapters.xarray.datasets import by_chunks
 from fastq.ops.cf_packing import INTEGERS, unpack_integers
-from fastq.system.arguments import as_array, is_a, native
+from fastq.system.arguments import as_array, native
 from fastq.system.dtypes import Array
 
 _NUMBERS = (int, float, np.integer, np.float32, np.float64)  # xarray multiplies and adds these in the dtype of values
@@ -100,7 +100,7 @@ def _unpacking(
     stored = native(packed.dtype)
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
-    are_numbers = gaps.dtype.kind in "iuf" and all(is_a(unit, _NUMBERS) for unit in units)
+    are_numbers = gaps.dtype.kind in "iuf" and all(isinstance(unit, _NUMBERS) for unit in units)
     has_kernel = stored in INTEGERS and decoded.dtype in (np.float32, np.float64)
     if not (are_numbers and np.isfinite(units).all() and has_kernel):
         return None

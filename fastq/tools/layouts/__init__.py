@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.nest_scale import NestedScale
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, is_a, shown
+from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, shown
 from fastq.system.dtypes import Array
 from fastq.tools.layouts.bitsandbytes import BITSANDBYTES
 from fastq.tools.layouts.compressed_tensors import COMPRESSED_TENSORS
@@ -88,14 +88,14 @@ def to_tensors(
     >>> {name: (a.shape, str(a.dtype)) for name, a in fastq.layouts.to_tensors(q, "awq").items()}
     {'qweight': ((64, 2), 'int32'), 'qzeros': ((2, 2), 'int32'), 'scales': ((2, 16), 'float16')}
     """
-    if not is_a(q, QuantizedArray):
+    if not isinstance(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     chosen = LAYOUTS[as_choice(layout, "layout", LAYOUTS)]
     if g_idx is not None and not chosen.has_g_idx:
         raise ValueError(f"g_idx must be None for layout {layout!r}")
     if nested is not None and not chosen.nests_scales:
         raise ValueError(f"nested must be None for layout {layout!r}")
-    if nested is not None and not is_a(nested, NestedScale):
+    if nested is not None and not isinstance(nested, NestedScale):
         raise TypeError(f"nested must be a NestedScale, which fastq.nest_scale returns, not {shown(nested)}")
     dtype = None if scale_dtype is None else as_dtype(scale_dtype, "scale_dtype", "a float dtype")
     if dtype is not None and dtype.name not in ("float16", "bfloat16", "float32", "float64"):
@@ -157,7 +157,7 @@ def from_tensors(
     check_format(qtype, chosen, "dtype")
     if as_bool(sort_inputs, "sort_inputs") and not chosen.has_g_idx:
         raise ValueError(f"sort_inputs must be False for layout {layout!r}")
-    if not is_a(tensors, Mapping):
+    if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of arrays by their names, not {shown(tensors)}")
     arrays = {name: as_array(array, name) for name, array in tensors.items()}
     if (block_size := as_int(block_size, "block_size")) < 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastq.system.arguments import is_a, shown
+from fastq.system.arguments import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def check_axis(ax: object) -> None:
     require_matplotlib()
     from matplotlib.axes import Axes
 
-    if ax is not None and not is_a(ax, Axes):
+    if ax is not None and not isinstance(ax, Axes):
         raise TypeError(f"ax must be an Axes, not {shown(ax)}")
 
 

@@ -22,7 +22,7 @@ from fastq.results import Histogram, QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sample_places, values_at, values_of
 from fastq.results.measures import FAR, outliers_of
 from fastq.results.parameters import scheme_text
-from fastq.system.arguments import as_array, as_int, is_a, shown
+from fastq.system.arguments import as_array, as_int, shown
 from fastq.system.dtypes import Array
 from fastq.tools.plot.axes import (
     BLUE,
@@ -96,7 +96,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     check_axis(ax)
     x, q = match_labels(x, q)
     x = as_input(x)
-    if not is_a(q, QuantizedArray):
+    if not isinstance(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     clipped = compare(x, q).clipped or 0
     places = sample_places(x.shape, COUNTED)
@@ -199,7 +199,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     check_axis(ax)
     x, q = match_labels(x, q)
     x = as_input(x)
-    if q is not None and not is_a(q, QuantizedArray):
+    if q is not None and not isinstance(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
     if q is not None and q.shape != x.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {q.shape}")
@@ -321,10 +321,10 @@ def calibration(
     ['minmax: -1 to 1, clips nothing', 'percentile: -0.902 to 0.902, clips 9.8 %']
     """
     check_axis(ax)
-    if not is_a(calibrator, Calibrator):
+    if not isinstance(calibrator, Calibrator):
         raise TypeError(f"calibrator must be a Calibrator, not {shown(calibrator)}")
     known = ", ".join(_LINES)
-    if not (is_a(methods, (list, tuple)) and methods):
+    if not (isinstance(methods, (list, tuple)) and methods):
         raise TypeError(f"methods must be a list of {known}, not {shown(methods)}")
     for name in methods:
         if type(name) is not str or name not in _LINES:
@@ -363,7 +363,7 @@ def calibration(
 def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
     """Return a calibrator with the elements of one channel."""
     channels = calibrator.minimum.shape
-    place = tuple(as_int(k, "channel") for k in (channel if is_a(channel, tuple) else (channel,)))
+    place = tuple(as_int(k, "channel") for k in (channel if isinstance(channel, tuple) else (channel,)))
     if not place and math.prod(channels) == 1:
         return calibrator
     if len(place) != len(channels) or not all(0 <= k < n for k, n in zip(place, channels, strict=True)):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastq.formats.bitrounding import of_width
 from fastq.results import BitInformation
-from fastq.system.arguments import is_a, shown
+from fastq.system.arguments import shown
 from fastq.tools.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, check_axis, legend_below, set_labels
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def bit_information(found: BitInformation, *, level: float = 0.99, ax: Axes | No
     'float32: 8 of 23 bits of the mantissa have 99 % of the information'
     """
     check_axis(ax)
-    if not is_a(found, BitInformation):
+    if not isinstance(found, BitInformation):
         raise TypeError(f"found must be a BitInformation, not {shown(found)}")
     kept = found.keepbits(level)
     bits = len(found.counts)

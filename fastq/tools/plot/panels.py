@@ -15,7 +15,7 @@ from fastq.ops.compare import compare
 from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends, codes_at
-from fastq.system.arguments import as_array, is_a
+from fastq.system.arguments import as_array
 from fastq.system.dtypes import Array
 from fastq.tools.plot.axes import require_matplotlib
 from fastq.tools.plot.outliers import outlier_text, outliers_by_axis
@@ -91,14 +91,14 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     require_matplotlib()
     x, q = match_labels(x, q)
     x = as_input(x)
-    if is_a(q, QuantizedArray):
+    if isinstance(q, QuantizedArray):
         q = QuantizedArray(as_array(q.codes, "q.codes"), q.qparams, q.shape)  # without names of dimensions
     from matplotlib.axes import Axes
 
     axes = None if ax is None else as_array(ax, "ax").ravel()
     if axes is not None and axes.size != 4:
         raise ValueError(f"ax must be four Axes, not {axes.size}")
-    wrong = [] if axes is None else [type(a).__name__ for a in axes.tolist() if not is_a(a, Axes)]
+    wrong = [] if axes is None else [type(a).__name__ for a in axes.tolist() if not isinstance(a, Axes)]
     if wrong:
         raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     measured = compare(x, q)
@@ -128,10 +128,10 @@ def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step:
     texts = [outlier_text(axis, channels) for axis, channels in outliers_by_axis(x).items()] if x.ndim > 1 else []
     outliers = f"\noutliers: {'; '.join(texts)}" if texts else ""
     scheme = "none: q is an array of values"
-    if is_a(q, QuantizedArray) and q.scale.size == 1:
+    if isinstance(q, QuantizedArray) and q.scale.size == 1:
         zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
         scheme = f"{q.dtype}, scale {q.scale.item():.4g}, {zero} {q.zero_point.item():.6g}"
-    elif is_a(q, QuantizedArray):
+    elif isinstance(q, QuantizedArray):
         scheme = f"{q.dtype}, axis={q.axis}" + (f", block_size={q.block_size}" if q.block_size else "")
     return (
         f"original\n{shape} {x.dtype}{matrix}{of_cells}{outliers}",
@@ -156,7 +156,7 @@ def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | Ar
             axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     shared = _scale_of(np.stack([cells.original, cells.decoded]))
     _draw_image(axes[0], cells, cells.original, "viridis", shared, digits=4)
-    if is_a(q, QuantizedArray):
+    if isinstance(q, QuantizedArray):
         first, last = code_ends(q.qparams)
         codes = Normalize(first, last)  # all codes of the scheme, so that unused ones are visible too
         _draw_image(axes[1], cells, cells.codes, "cividis", codes, digits=5)
@@ -267,8 +267,8 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
     decoded = np.zeros(cells)
     error = np.zeros(cells)
     places = np.empty(cells, np.intp)  # of the elements that are shown, in C order
-    approximation: Rows = q if is_a(q, QuantizedArray) else _as_matrix(as_array(q, "q"))
-    if is_a(q, QuantizedArray):
+    approximation: Rows = q if isinstance(q, QuantizedArray) else _as_matrix(as_array(q, "q"))
+    if isinstance(q, QuantizedArray):
         try:  # rows are decoded one by one if it can be cut after each `step` of them
             approximation = q.reshape(shape)
             approximation[step[0] :]
@@ -289,7 +289,7 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
             furthest = _largest(original_tile - decoded_tile, step)
             error[cell] = original_tile[furthest].astype(np.float64) - decoded_tile[furthest].astype(np.float64)
             places[cell] = (largest[0] + (rows.start + tile[0].start)) * shape[1] + largest[1] + tile[1].start
-    if is_a(q, QuantizedArray):
+    if isinstance(q, QuantizedArray):
         indices = np.unravel_index(places, x.shape) if x.ndim else ()
         codes[...] = codes_at(as_array(q.codes, "q.codes"), q.dtype, indices)
     return Cells(shape=shape, step=step, original=original, codes=codes, decoded=decoded, error=error)

@@ -19,7 +19,7 @@ from fastq.ops import compare as errors
 from fastq.ops.minmax import minmax
 from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray
-from fastq.system.arguments import as_array, is_a, shown
+from fastq.system.arguments import as_array, shown
 from fastq.system.attributes import cached_property
 from fastq.system.dtypes import Array
 from fastq.tools.plot.axes import (
@@ -171,9 +171,10 @@ def sqnr(
     wanted = "a mapping of names to lists of arguments, dtype among them"
     for name, (shared, dtypes) in FAMILIES.items() if schemes is None else ():
         named[name] = [{**shared, "dtype": dtype} for dtype in dtypes]
-    for name, members in schemes.items() if is_a(schemes, Mapping) else ():
-        named[name] = list(members) if is_a(members, Sequence) else []
-        if not named[name] or not all(is_a(each, Mapping) and "dtype" in each for each in named[name]):
+    families_of_caller: Any = schemes
+    for name, members in families_of_caller.items() if isinstance(families_of_caller, Mapping) else ():
+        named[name] = list(members) if isinstance(members, Sequence) else []
+        if not named[name] or not all(map(_has_dtype, named[name])):
             raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
     if not named:
         raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
@@ -201,6 +202,11 @@ def _naming(name: str) -> Iterator[None]:
 
 
 @np.errstate(all="ignore")  # of the caller
+def _has_dtype(arguments: object) -> bool:
+    """Return whether these are arguments by name, with a dtype."""
+    return isinstance(arguments, Mapping) and "dtype" in arguments
+
+
 def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, ax: Axes | None = None) -> Axes:
     """Draw several approximations of one array side by side, the best first.
 
@@ -236,14 +242,15 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     ['int8', 'int4']
     """
     check_axis(ax)
-    if not is_a(schemes, Mapping) or not schemes:
+    approximations: Any = schemes
+    if not isinstance(approximations, Mapping) or not approximations:
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
     values = as_input(x)
     pairs: dict[str, tuple[Array, Any]] = {}
     for name, q in schemes.items():
         with _naming(name):
             original, approximation = match_labels(x, q)
-        operand = approximation if is_a(approximation, QuantizedArray) else as_array(approximation, "schemes")
+        operand = approximation if isinstance(approximation, QuantizedArray) else as_array(approximation, "schemes")
         pairs[name] = (values if original is x else as_input(original)), operand
     x = values
     measured_rows: list[tuple[Any, Any]] = list(pairs.values())

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastq.ops.file_parts import as_name
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, as_int, is_a, reason, shown
+from fastq.system.arguments import as_array, as_int, reason, shown
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, safetensors_dtype
 from fastq.tools.checkpoints.config_json import CONFIG, HALVES, KEY, OLD_KEY, dtype_of
@@ -110,7 +110,7 @@ def _as_settings(config: Any) -> dict[str, Any]:
     """Return the contents of config.json. It is written last, so it is checked before anything is written."""
     if config is None:
         return {}
-    if not is_a(config, Mapping):
+    if not isinstance(config, Mapping):
         raise TypeError(f"config must be a mapping, not {shown(config)}")
     try:
         settings = dict(config)
@@ -122,10 +122,10 @@ def _as_settings(config: Any) -> dict[str, Any]:
 
 def _check_mapping(tensors: Any) -> None:
     """Raise TypeError or ValueError unless tensors have names that a file can hold."""
-    if not is_a(tensors, Mapping):
+    if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of arrays by their names, not {shown(tensors)}")
     for name in tensors:
-        if not is_a(name, str):
+        if not isinstance(name, str):
             raise TypeError(f"tensors must have names that are strings, not {shown(name)}")
         try:
             name.encode()
@@ -181,11 +181,11 @@ def _cut_into_shards(
 
 def _stored_tensors(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and its stored tensors by name."""
-    weight = tensors.stored(name) if is_a(tensors, ByName) else None
+    weight = tensors.stored(name) if isinstance(tensors, ByName) else None
     if weight is not None:
         return weight.scheme, {f"{weight.module}.{end}": weight.part(end) for end in weight.specs}
     tensor = tensors[name]
-    if not is_a(tensor, QuantizedArray):
+    if not isinstance(tensor, QuantizedArray):
         array = as_array(tensor, f"tensors[{name!r}]")
         return None, {name: array.astype(array.dtype.newbyteorder("<"), copy=False)}
     q = as_signed(tensor)

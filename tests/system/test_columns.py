@@ -104,7 +104,6 @@ def test_a_refusal_names_no_kind_that_the_dtype_is_of(name):
         "multiplier": lambda: fastq.requantize(sums, x[0, 0], 0, "int8"),
         "bias": lambda: fastq.requantize(sums, 0.5, 0, "int8", bias=x[0, 0]),
         "importance": lambda: fastq.quantize(np.ones((4, 32)), "int4", range="mse", importance=x),
-        "cast_value": lambda: fastq.zarr.cast_value(x, "int8"),
         "Calibrator": lambda: fastq.Calibrator("int8").update(x),
     }
     wrong = f"{KINDS[name]} array", f"{KINDS[name]} dtype", f"{KINDS[name]}s, not", "a dtype of ml_dtypes, not"

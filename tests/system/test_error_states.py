@@ -151,7 +151,6 @@ OTHERS = {
         fastq.choose_qparams, (X * s).astype(np.float16), "int8", axis=0, convention="compressed-tensors"
     ),
     "layouts": lambda s: bound(fastq.layouts.to_tensors, with_scale(s), "gptq"),
-    "cast_value": lambda s: bound(fastq.zarr.cast_value, np.array([float(s) ** 2, 1.0]), "float32"),
     "to float8": lambda s: bound(fastq.quantize_linear, np.array([s, 1.0]), 1.0, dtype="float8_e4m3fn"),
 }
 

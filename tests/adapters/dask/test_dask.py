@@ -309,7 +309,11 @@ REFUSED = [
     (lambda: fastq.binarize(chunked()), TypeError, r"binarize can't process by chunks: pass x\.compute\(\)"),
     (lambda: fastq.dask.requantize(X, 1.0, 0, "int8"), TypeError, "acc must be a dask array"),
     (lambda: fastq.requantize(chunked(), 1.0, 0, "int8"), TypeError, "acc must be an int32 array"),
-    (lambda: fastq.requantize(SUMS, da.ones(160, dtype=bool), 0, "int8", axis=1), TypeError, "multiplier must be of"),
+    (
+        lambda: fastq.requantize(SUMS, da.ones(160, dtype=bool), 0, "int8", axis=1),
+        TypeError,
+        "multiplier must be float16",
+    ),
     (lambda: fastq.requantize(SUMS, np.ones(9), 0, "int8", axis=1), ValueError, r"multiplier has shape \(9,\)"),
     (lambda: fastq.requantize(SUMS, -da.ones(160), 0, "int8", axis=1).compute(), ValueError, "finite and not negative"),
     (lambda: fastq.pack(chunked(), "int4"), TypeError, "codes is a dask array, which pack"),

@@ -50,7 +50,7 @@ def results():
         yield fastq.choose_qparams(values, "uint8", convention="torch", axis=0)
         yield fastq.fake_quantize(values, "int8", axis=0)
         yield fastq.quantize_linear(values, subnormal, dtype="uint8")
-        yield fastq.quantize_linear(values, [0.1] * 96, dtype="int8")
+        yield fastq.quantize_linear(values, [0.1] * 96, dtype="int8", axis=1)
         yield fastq.quantize_linear(values, 0.1, dtype="int8")
         yield fastq.gguf.quantize(values, "Q4_0")
         yield fastq.gguf.quantize(values, "Q4_0", range="mse")

@@ -65,7 +65,8 @@ def test_calibrator():
     calibrator.update(np.array([[-254, 0]], np.float32))
     assert calibrator.qparams().scale.tolist() == [2, 2]
     squares = [(127**2 + 3**2 + 254**2) / 4, (1 + 2**2 + 254**2) / 4]
-    assert calibrator.importance() == pytest.approx(squares, rel=0.01)  # of the middles of 128 bins
+    # of 128 bins the middle is within a 32nd of each number, so its square within a 15th
+    assert calibrator.importance() == pytest.approx(squares, rel=1 / 15)
 
 
 WEIGHTS = np.tile(np.array([[-127, 0, 64, 127], [254, -2, 0, 4]], np.float32), 8)  # of the three files below

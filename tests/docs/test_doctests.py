@@ -44,4 +44,4 @@ def test_the_page_on_embeddings_prints_what_it_says():
     for library in ("faiss", "usearch"):
         pytest.importorskip(library, reason=f"no {library}")
     failed, tried = doctest.testfile(str(DOCS / "howto" / "embeddings.md"), module_relative=False)
-    assert (failed, tried) == (0, 42)
+    assert (failed, tried) == (0, 51)

@@ -114,7 +114,9 @@ SYSTEMS = (
         "torchao-intx",
         ("torchao", "torch"),
         torchao_intx,
-        grid(("int8", "int4", "int2"), per=("channel", "block")),
+        grid(
+            ("int8", "int7", "int6", "int5", "int4", "int2"), per=("channel", "block")
+        ),  # of int2 fewer values are on ties
         neighbour="torch",
         undefined="As under torchao. Its mapping SYMMETRIC_NO_CLIPPING_ERR, with a divisor of its own for either sign, "
         "is no row.",

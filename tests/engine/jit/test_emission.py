@@ -31,7 +31,7 @@ def values_of(kind):
 def combinations():
     """Yield operators with the types of their operands, which kernels have."""
     for kind in KINDS:
-        for other in {kind, types.int64 if isinstance(kind, types.Integer) else kind}:
+        for other in dict.fromkeys((kind, types.int64 if isinstance(kind, types.Integer) else kind)):
             is_mixed = types.uint64 in (kind, other) and kind != other
             symbols = ON_NUMBERS + ON_INTEGERS * isinstance(kind, types.Integer) + COMPARISONS * (not is_mixed)
             yield from ((symbol, kind, other) for symbol in symbols)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastq.engine.runtime import driver
-from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.boundary import in_ieee_mode
 from fastq.engine.runtime.tiling import Demands
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
@@ -195,19 +195,21 @@ def _finish_of(arguments: Call) -> Callable[[Array, int, bool], Any]:
     return _totals if arguments.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
 
 
-@in_standard_mode
+@in_ieee_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    return measures_of(_totals(sums, size, has_codes))
+    return measures_of(_add_up(sums, size, has_codes))
 
 
-@in_standard_mode
-def _totals(sums: Array, size: int, has_codes: bool) -> Totals:
+def _add_up(sums: Array, size: int, has_codes: bool) -> Totals:
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     largest = _largest(columns[4], total)
     largest_relative = _largest(columns[5], relative)
     count = int(clipped) if has_codes else None
     return Totals(size, noise, signal, total, relative, largest, largest_relative, int(zeros), count)
+
+
+_totals = in_ieee_mode(_add_up)
 
 
 def _largest(parts: list[float], total: float) -> float:

@@ -337,6 +337,12 @@ _DEFAULTS = (*(RangeOptions._field_defaults[name] for name in CARRIED), None)
 
 def check_beside_qparams(*values: object) -> None:
     """Raise an error unless the options that QParams already have are at their defaults."""
+    try:
+        are_defaults = values == _DEFAULTS
+    except (TypeError, ValueError):  # an array among them is neither true nor false, or has fields
+        are_defaults = False
+    if are_defaults:
+        return
     options = zip((*CARRIED, "importance"), _DEFAULTS, values, strict=True)
     names = [name for name, default, value in options if not _is_default(value, default)]
     if names:

@@ -138,16 +138,32 @@ def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
 
     Under `np.errstate(all="raise")` of a caller a number that underflows is what it is otherwise.
     """
+    return _in_mode(function, ignores_errors=True)
 
+
+def in_ieee_mode(function: Callable[P, T]) -> Callable[P, T]:
+    """Make a function compute in the mode of IEEE 754 that computes with floats of Python alone.
+
+    These know nothing of `np.errstate`, which takes 0.9 us (Zen 4, 2026-11-29): a tenth of a small `fastq.compare`.
+    """
+    return _in_mode(function, ignores_errors=False)
+
+
+def _in_mode(function: Callable[P, T], ignores_errors: bool) -> Callable[P, T]:
+    # one frame, since warnings of fastq name the line of the caller by counting frames
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         if _is_standard():
+            if not ignores_errors:
+                return function(*args, **kwargs)
             with np.errstate(all="ignore"):
                 return function(*args, **kwargs)
         mode = None
         try:
             with Held():
                 mode = _exchange()(STANDARD)
+            if not ignores_errors:
+                return function(*args, **kwargs)
             with np.errstate(all="ignore"):
                 return function(*args, **kwargs)
         finally:

@@ -42,4 +42,6 @@ def inspect(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     """
     if not callable(function):
         raise TypeError(f"function must be callable, not {shown(function)}")
-    return imports.module("fastq.kernels.inspection").inspect(function, *arguments, **options)
+    with imports.undisturbed():
+        from fastq.kernels import inspection
+    return inspection.inspect(function, *arguments, **options)

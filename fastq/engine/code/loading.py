@@ -16,7 +16,8 @@ _engines: list[Any] = []  # machine code lives as long as its engine
 def in_memory(code: bytes) -> int:
     """Bring machine code into memory, by an engine of its own, where no name in it is that of another's."""
     with imports.undisturbed():
-        binding = imports.module("llvmlite.binding")
+        from llvmlite import binding
+
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)

@@ -45,9 +45,11 @@ def machine_digest() -> bytes:
     if not versions:  # a tree of sources, which may change
         return b""
     with imports.undisturbed():
-        binding = imports.module("llvmlite.binding")
+        import llvmlite
+        from llvmlite import binding
+
         with contextlib.suppress(RuntimeError):  # LLVM does not know those of every CPU
             features = binding.get_host_cpu_features().flatten()
         made_for = binding.get_host_cpu_name(), features, binding.get_process_triple()
-    made_by = versions, imports.module("llvmlite").__version__, object.__basicsize__
+    made_by = versions, llvmlite.__version__, object.__basicsize__
     return hashlib.sha256(repr((made_by, made_for)).encode()).digest()

@@ -84,8 +84,23 @@ def unreadable_variables(path: Path) -> list[str]:
 def _names_in(group: Any, parent: str) -> Iterator[str]:
     """Yield the names of variables and dimensions of a group of netCDF4, with their groups."""
     yield from (f"{parent}{name}" for name in (*group.variables, *group.dimensions))
-    for name, each in group.groups.items():
-        yield from _names_in(each, f"{parent}{name}/")
+    for name, child in group.groups.items():
+        yield from _names_in(child, f"{parent}{name}/")
+
+
+@contextlib.contextmanager
+def _hdf5_file(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file by h5py; yield None if it is no such file, or if h5py is not installed."""
+    if path.is_dir() or importlib.util.find_spec("h5py") is None:
+        yield None
+        return
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        yield None
+        return
+    with h5py.File(path) as file:
+        yield file
 
 
 def _in_hdf5(path: Path) -> list[tuple[str, bool]]:
@@ -93,52 +108,49 @@ def _in_hdf5(path: Path) -> list[tuple[str, bool]]:
 
     netCDF skips some in silence. Others it ends the process on: floats of other widths than 4 and 8 bytes.
     """
-    if path.is_dir() or importlib.util.find_spec("h5py") is None:
-        return []
-    return _read_from_hdf5(path, path.stat().st_mtime_ns)
+    return _read_from_hdf5(path, 0 if path.is_dir() else path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=8)
 def _read_from_hdf5(path: Path, changed: int) -> list[tuple[str, bool]]:
     """Return what `_in_hdf5` returns, for a file that was last changed at some time."""
-    import h5py
+    arrays: list[tuple[str, bool]] = []
 
-    if not h5py.is_hdf5(path):
-        return []
-    found: list[tuple[str, bool]] = []
+    def look(name: str, item: Any) -> None:
+        if not _is_array(item):
+            return
+        parent, _, own = name.rpartition("/")
+        is_read = item.compression != "lzf" and not (item.dtype.kind == "f" and item.dtype.itemsize not in (4, 8))
+        arrays.append((f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/"), is_read))
 
-    def look(name: str, each: Any) -> None:
-        if isinstance(each, h5py.Dataset):
-            parent, _, own = name.rpartition("/")
-            is_read = each.compression != "lzf" and not (each.dtype.kind == "f" and each.dtype.itemsize not in (4, 8))
-            found.append((f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/"), is_read))
+    with _hdf5_file(path) as file:
+        if file is not None:
+            file.visititems(look)
+    return arrays
 
-    with h5py.File(path) as file:
-        file.visititems(look)
-    return found
+
+def _is_array(item: Any) -> bool:
+    """Return whether an item of an HDF5 file is an array: a group has no shape."""
+    return hasattr(item, "shape")
 
 
 def _unopened(path: Path) -> list[str]:
     """Return what netCDF fails to open an HDF5 file for, if h5py is installed: links to nothing, and empty arrays."""
-    if path.is_dir() or importlib.util.find_spec("h5py") is None:
-        return []
-    import h5py
-
-    if not h5py.is_hdf5(path):
-        return []
     names: list[str] = []
 
-    def look(name: str, link: Any) -> None:
-        try:
-            item = file[name]
-        except (KeyError, OSError):
-            names.append(name)
-        else:
-            if isinstance(item, h5py.Dataset) and item.shape is None:
-                names.append(name)
+    with _hdf5_file(path) as file:
 
-    with h5py.File(path) as file:
-        file.visititems_links(look)
+        def look(name: str, link: Any) -> None:
+            try:
+                item = file[name]
+            except (KeyError, OSError):
+                names.append(name)
+            else:
+                if _is_array(item) and item.shape is None:
+                    names.append(name)
+
+        if file is not None:
+            file.visititems_links(look)
     return names
 
 

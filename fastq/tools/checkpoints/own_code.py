@@ -27,12 +27,12 @@ def has_own_code(config: Mapping[str, Any]) -> bool:
 
 def classes_in_code(folder: Path, config: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     """Return the classes that the code of a model calls for each attribute of its modules; empty without such code."""
-    found: dict[str, set[str]] = {}
+    classes_by_name: dict[str, set[str]] = {}
     for file in sorted(folder.glob("*.py")) if has_own_code(config) else ():
         if file.is_file() and file.stat().st_size <= LARGEST:
             for name, classes in _assigned(file.read_bytes()):
-                found.setdefault(name, set()).update(classes)
-    return {name: frozenset(classes) for name, classes in found.items()}
+                classes_by_name.setdefault(name, set()).update(classes)
+    return {name: frozenset(classes) for name, classes in classes_by_name.items()}
 
 
 def _assigned(code: bytes) -> Iterator[tuple[str, set[str]]]:
@@ -46,15 +46,15 @@ def _assigned(code: bytes) -> Iterator[tuple[str, set[str]]]:
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Attribute) and node.value is not None:
-                calls = [each.func for each in ast.walk(node.value) if isinstance(each, ast.Call)]
-                named = {getattr(each, "attr", getattr(each, "id", "")) for each in calls}
-                yield target.attr, {name for name in named if name[:1].isupper()}
+                functions = [call.func for call in ast.walk(node.value) if isinstance(call, ast.Call)]
+                names = {getattr(function, "attr", getattr(function, "id", "")) for function in functions}
+                yield target.attr, {name for name in names if name[:1].isupper()}
 
 
 def is_embedding(module: str, classes: Classes) -> bool:
     """Return whether a module is a table, given the classes of attributes, and no Linear layer of the same name."""
-    found = _classes_of(module, classes)
-    return any(_is_table(name) for name in found) and LINEAR not in found
+    own = _classes_of(module, classes)
+    return any(map(_is_table, own)) and LINEAR not in own
 
 
 def _classes_of(module: str, classes: Classes) -> frozenset[str]:

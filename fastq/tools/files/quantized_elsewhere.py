@@ -25,15 +25,15 @@ CODES = (
 # ends of names without which no codes have values: scales, and tables of values
 NEEDED = (
     r"(?:weight_|nested_|global_|block_|channel_|per_tensor_|q_)?scales?(?:_inv|_2|_max|_and_zeros?|_weight)?|"
-    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|scb|codebooks?|centroids(?:\.weight)?|tables2?|suh|"
-    r"t?lut\d*|lookup_table|s"
+    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|scb|codebooks?|"
+    r"centroids(?:\.weight)?|tables2?|suh|t?lut\d*|lookup_table|s"
 )
 # ends of names of their other parameters
 OTHERS = (
     r"q?zeros?|zero_points?|q?biases|shift|shape|g_idx|perm|invperm|q_perm|q_invperm|q_groups|nested_absmax|quant_map|"
     r"nested_quant_map|quant_state|bitsandbytes|nf4|fp4|weight_format|comfy_quant|svh|s[uv]|meta|nbits|group_size|"
-    r"act_pre_scale|(?:input|output|act|activation|smooth)_scale|(?:activation|prequant)_scaling_factor|scale_input|res_centroids|res_indices|weight_bias|"
-    r"tune_metadata"
+    r"act_pre_scale|(?:input|output|act|activation|smooth)_scale|"
+    r"(?:activation|prequant)_scaling_factor|scale_input|res_centroids|res_indices|weight_bias|tune_metadata"
 )
 _JOINED = r"(?:^|[._:/]+)"  # what separates words
 _END = re.compile(rf"(?:{_JOINED}(?:{CODES}|{NEEDED}|{OTHERS}))+$", re.IGNORECASE)
@@ -108,13 +108,14 @@ def _in_module(specs: Iterable[TensorSpec]) -> tuple[TensorSpec | None, list[Ten
     """
     codes, parameters = [], []
     for spec in specs:
-        word = spec.name.rpartition(".")[2]
+        word = _last_word(spec)
         if _is_float(spec) or _ZERO_POINTS.fullmatch(word):
-            parameters += [] if _is_bias(word) else [spec]
-        elif len(spec.shape) > 1 and spec.size and spec.dtype in _INTEGERS and not _NOT_CODES.fullmatch(word):
-            codes += [spec] if spec.dtype in _UNNAMED or _CODES.fullmatch(word) else []
-    floats = [spec.name.rpartition(".")[2] for spec in parameters if _is_float(spec)]
-    are_weights = any(_CODES.fullmatch(spec.name.rpartition(".")[2]) for spec in codes)
+            if not _is_bias(word):
+                parameters.append(spec)
+        elif _are_integer_codes(spec, word):
+            codes.append(spec)
+    floats = [_last_word(spec) for spec in parameters if _is_float(spec)]
+    are_weights = any(_CODES.fullmatch(_last_word(spec)) for spec in codes)
     if not (codes and floats and (are_weights or any(map(_SCALE.match, floats)))):
         return None, []
     first, *others = codes
@@ -130,6 +131,18 @@ def _with_others(weight: QuantizedElsewhere, modules: Mapping[str, list[TensorSp
     others = [name for name in beside if layer == module or re.match(r"[._:/]", name.removeprefix(layer))]
     parameters = (*weight.parameters, *(name for name in others if not _is_bias(name)))
     return QuantizedElsewhere(codes=weight.codes, parameters=parameters)
+
+
+def _last_word(spec: TensorSpec) -> str:
+    """Return the name of a tensor without that of its module."""
+    return spec.name.rpartition(".")[2]
+
+
+def _are_integer_codes(spec: TensorSpec, word: str) -> bool:
+    """Return whether a tensor whose last word is known has integers that can be codes."""
+    if len(spec.shape) < 2 or not spec.size or spec.dtype not in _INTEGERS or _NOT_CODES.fullmatch(word):
+        return False
+    return spec.dtype in _UNNAMED or _CODES.fullmatch(word) is not None
 
 
 def _is_float(spec: TensorSpec) -> bool:

@@ -185,11 +185,12 @@ def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, m
 def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
     """Within and beyond a step of both ends, ties and the floats next to them; ranges tiny, huge and far from 0."""
     compared = 0
+    symmetric = "asymmetric" not in fastq.CONVENTIONS[convention].schemes
     ranges = [(spread, 0) for spread in (1e-41, 1e-30, 0.37, 1e30, 3e38 / 8)] + [(1.0, 1e6), (1.0, -3e9), (1e30, 3e38)]
     for code, (spread, middle) in itertools.product(("int8", "uint8", "uint4", "uint16", "float8_e4m3fn"), ranges):
         x = (np.clip(values("float32", 40, 14), -8, 8) * np.float64(spread) + middle).astype(np.float32)
         try:
-            p = reference.choose_qparams(x, code, convention=convention)
+            p = reference.choose_qparams(x, code, symmetric=symmetric, convention=convention)
         except (TypeError, ValueError):
             continue  # the convention has no such codes
         qtype = QTYPES[code]

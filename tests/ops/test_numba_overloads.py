@@ -479,6 +479,12 @@ def parameters_of(function):
     return [(parameter.name, parameter.default) for parameter in inspect.signature(function).parameters.values()]
 
 
+@pytest.mark.parametrize("name", ["quantize", "dequantize", "choose_qparams"])
+def test_functions_of_quantized_arrays_are_refused(name):
+    with pytest.raises(TypingError, match=rf"^fastq\.{name} can't be called in compiled code"):
+        numba_overloads._refusal_of(name)(ARRAY, "int8")
+
+
 @pytest.mark.parametrize(("name", "arguments", "options", "message"), WRONG)
 def test_what_is_refused_while_compiling(name, arguments, options, message):
     with pytest.raises(TypingError, match=re.escape(message)):

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastq.formats.conventions import CONVENTIONS, Convention
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, value_formula, zero_point_formula
 from fastq.formats.requantization import REQUANTIZATIONS, Requantization
 
@@ -45,7 +46,7 @@ def page(verified: Path) -> str:
 
 _HEAD = """# Conventions
 
-Generated from the table in `fastq/formats/conventions.py` by `python docs/conventions_page.py`.
+Generated from the table in `fastq/formats/conventions/` by `python docs/conventions_page.py`.
 
 F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
 the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
         set_result_pool_limit,
         show_versions,
     )
-    from fastq.formats.conventions import CONVENTIONS, Convention
+    from fastq.formats.conventions.convention import Convention
+    from fastq.formats.conventions.table import CONVENTIONS
     from fastq.formats.qtypes import QType
     from fastq.formats.range_methods import MSERange
     from fastq.ops.bitround import bit_information, bitround
@@ -103,7 +104,8 @@ _HOMES = {
         "set_result_pool_limit",
         "show_versions",
     ),
-    "fastq.formats.conventions": ("CONVENTIONS", "Convention"),
+    "fastq.formats.conventions.convention": ("Convention",),
+    "fastq.formats.conventions.table": ("CONVENTIONS",),
     "fastq.formats.qtypes": ("QType",),
     "fastq.formats.range_methods": ("MSERange",),
     "fastq.ops.calibrate": ("Calibrator",),

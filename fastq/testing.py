@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import granularity
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, has_named_dimensions, native, shown

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from fastq.formats.codebooks import LEAST_SCALE
-from fastq.formats.conventions import CONVENTIONS, DEFAULT, Convention
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 

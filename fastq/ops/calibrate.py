@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.qtypes import QType
 from fastq.ops import calibrator_file, histogram, histogram_ranges
 from fastq.ops.file_parts import as_path, as_path_to_write

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import check_stored_codes
 from fastq.plan.by_parameters import bind_call, numbers_of
 from fastq.plan.cache import Call, call

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
 from fastq.ops import percentile_and_entropy
 from fastq.ops.histogram import (

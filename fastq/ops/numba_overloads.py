@@ -12,7 +12,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import models, overload, register_model, typeof_impl
 
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
 from fastq.kernels import embedded
 from fastq.kernels.build import element_type

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.plan.by_parameters import bind_call, numbers_of

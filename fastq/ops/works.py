@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.conventions.table import CONVENTIONS
 from fastq.formats.range_methods import MSERange
 from fastq.ops.bitround import BIT_INFORMATION, BITROUND, bit_information, bitround
 from fastq.ops.calibrate import Calibrator

@@ -33,7 +33,7 @@ import numpy as np
 from numpy import ndarray
 
 from fastq.engine.runtime.boundary import in_standard_mode
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.plan import adapters

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import granularity
 from fastq.reference.arrays import as_input, nan_as_zero, widen
 from fastq.reference.operations import fake_quantize

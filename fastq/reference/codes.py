@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
+from fastq.formats.conventions.convention import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats
 from fastq.reference.granularity import broadcast_to_parts

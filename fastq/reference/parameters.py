@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
+from fastq.formats.conventions.convention import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.formats.granularity import Granularity
 from fastq.reference.codes import in_half, round_to_integers

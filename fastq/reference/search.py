@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import HalfPrecision
+from fastq.formats.conventions.convention import HalfPrecision
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QTYPES, WANTED_SCALES, QType

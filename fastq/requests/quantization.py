@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats import conventions
-from fastq.formats.conventions import Coding, Convention, HalfPrecision, as_convention, check_coding, coding_of
+from fastq.formats.conventions.coding import Coding, check_coding, check_format, coding_of
+from fastq.formats.conventions.convention import UNROUNDED, Convention, HalfPrecision
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, axes_that_fit, granularity, kind_of
@@ -167,7 +168,7 @@ class Request(NamedTuple):
     coding: Coding  # the code format as the convention uses it
     nan: str = "raise"  # as the caller gave them
     saturate: bool = True
-    half: HalfPrecision = conventions.UNROUNDED  # dtypes of half precision to which results of operations are rounded
+    half: HalfPrecision = UNROUNDED  # dtypes of half precision to which results of operations are rounded
     search: MSERange | None = None  # the search for a part of each range
     decodes: bool = False  # whether raw codes are decoded
     stochastic: bool = False  # whether codes are rounded at random
@@ -407,7 +408,7 @@ def by_numbers(
         qtype = (QTYPES | CASTS).get("uint8" if out is None else out.name, QTYPES["uint8"])
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without its own scales, not {qtype}; see quantize")
-    row.check_format(qtype)
+    check_format(row, qtype)
     axis = arguments.as_axis(options.axis)
     parts = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     nan = check_nan(options.nan, qtype)
@@ -433,7 +434,7 @@ def codes_by_numbers(dtype: DType, scale: DType | None, dtype_of_result: DType, 
     """
     qtype = format_of_codes(dtype)
     row = as_convention(options.convention)
-    row.check_format(qtype)
+    check_format(row, qtype)
     axis = arguments.as_axis(options.axis)
     parts = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     kind = dtype_of_result if row.stored_type == "float64" else scale

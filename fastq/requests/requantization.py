@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import CONVENTIONS, DEFAULT
+from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
 from fastq.formats.floats import is_real
 from fastq.formats.granularity import ARRAY, Granularity, axes_that_fit, granularity
 from fastq.formats.qtypes import QType, as_qtype

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
 from fastq.results import late

@@ -9,7 +9,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
+from fastq.formats.conventions.coding import Coding, coding_of
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import DEFAULT, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QTYPES, QType, as_qtype

@@ -19,7 +19,7 @@ from matplotlib import pyplot
 
 import fastq
 from fastq import reference
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.ops import works
 from fastq.results import QParams, QuantizedArray
 

@@ -478,7 +478,7 @@ def test_infinite_ranges(impl, name):
 
 
 def test_two_conventions_of_one_arithmetic_share_their_kernels():
-    from fastq.formats.conventions import coding_of
+    from fastq.formats.conventions.coding import coding_of
     from fastq.plan.spec import range_rule_of, rule_of
 
     mine = dataclasses.replace(ROWS["torchao"], name="mine")
@@ -492,8 +492,8 @@ def test_two_conventions_of_one_arithmetic_share_their_kernels():
 
 def test_names():
     assert list(ROWS) == [
-        *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize"),
-        *("torchao", "torchao-int8", "torchao-intx", "torchao-float8", "tflite"),
+        *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
+        *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss", "cf", "textbook"),
     ]
 

@@ -23,7 +23,7 @@ from junk_calls import (
 import fastq
 from fastq import io as tensors
 from fastq import reference
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QTYPES
 from fastq.results import QParams, QuantizedArray
 

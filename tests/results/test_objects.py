@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fastq
 from fastq import reference
-from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.conventions.table import CONVENTIONS
 from fastq.formats.qtypes import QTYPES
 from fastq.results.elements import codes_at, values_at
 from fastq.testing import assert_same_codes

@@ -9,7 +9,7 @@ import pytest
 
 import fastq
 from fastq import reference
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.system.arguments import as_array, as_dtype
 

@@ -20,7 +20,7 @@ except ImportError as error:
 from fastq import results
 from fastq.adapters.dask import calibration
 from fastq.adapters.dask.collections import QParams, QuantizedArray
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.ops import compare as errors
 from fastq.ops import dequantize as decoding
 from fastq.ops import minmax as extremes

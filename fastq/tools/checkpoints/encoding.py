@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastq
-from fastq.formats.conventions import CONVENTIONS, DEFAULT, Convention
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype

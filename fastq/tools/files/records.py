@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions.coding import check_format
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.file_parts import SAVED
@@ -116,7 +117,7 @@ def _record(entry: dict[str, Any]) -> Record:
         raise ValueError(f"{numbers} are not all integers")
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {list(shape)} has a length below 0")
-    as_convention(record.convention).check_format(record.qtype)
+    check_format(as_convention(record.convention), record.qtype)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
     scale = record.tensor_scale

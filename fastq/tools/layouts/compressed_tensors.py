@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import DEFAULT, as_convention
+from fastq.formats.conventions.table import DEFAULT, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype, packed_length

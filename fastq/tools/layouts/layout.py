@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.nest_scale import NestedScale

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastq.adapters.xarray.labelled import match_labels
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import within_array
 from fastq.ops.calibrate import Calibrator
 from fastq.ops.compare import compare

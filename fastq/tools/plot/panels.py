@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.adapters.xarray.labelled import match_labels
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions.table import as_convention
 from fastq.ops.compare import compare
 from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray

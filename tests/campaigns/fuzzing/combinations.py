@@ -8,7 +8,7 @@ from random import Random
 from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
 from fastq.formats.qtypes import CASTS as CAST_FORMATS
 from fastq.formats.qtypes import QTYPES

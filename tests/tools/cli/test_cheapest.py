@@ -15,7 +15,7 @@ from gguf_files import write as write_gguf
 from safetensors.numpy import save_file
 
 from fastq import reference
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions.table import as_convention
 
 RNG = np.random.default_rng(5)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.conventions.table import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.tools.cli.terminal import print_wrapped, terminal_width
 

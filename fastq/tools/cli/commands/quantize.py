@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.conventions.coding import check_format
+from fastq.formats.conventions.table import CONVENTIONS
 from fastq.formats.qtypes import FAMILIES, QTYPES, as_qtype
 from fastq.system.arguments import shown
 from fastq.tools.cli.errors import name_of_path, one_line_errors
@@ -59,7 +60,7 @@ def _scheme(
     """Return the scheme that options say; refuse those that contradict each other."""
     qtype = as_qtype(dtype)
     try:
-        CONVENTIONS[convention].check_format(qtype)
+        check_format(CONVENTIONS[convention], qtype)
     except ValueError as error:
         raise click.UsageError(f"--convention {convention}: {error}") from error
     if (qtype.element or qtype.block_size) and not symmetric:

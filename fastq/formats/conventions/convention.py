@@ -1,23 +1,19 @@
-"""Convention: whose arithmetic to follow, one table."""
+"""Convention: the arithmetic of one system, as fields."""
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, shown
+from fastq.system.arguments import as_choice, as_int, check_fields, shown
 from fastq.system.attributes import cached_property
 
 _HALVES = ("float16", "bfloat16")
-DEFAULT = "onnx"
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
@@ -240,21 +236,6 @@ class Convention:
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
-    def check_format(self, qtype: QType) -> None:
-        """Raise ValueError unless the system supports the format."""
-        is_listed = qtype.name in self.formats
-        if (qtype.element or qtype.block_size) and not is_listed and self.name != DEFAULT:
-            known = [DEFAULT, *(row.name for row in _ROWS if qtype.name in row.formats)]
-            raise ValueError(f"convention must be {' or '.join(map(repr, known))} for dtype {qtype}, not {self.name!r}")
-        if qtype.element and self.zero_point != "integer":
-            raise ValueError(
-                f"convention {self.name!r} has zero points that are not codes, which dtype {qtype} requires"
-            )
-        if self.formats and qtype.format not in self.formats:
-            raise ValueError(
-                f"dtype must be one of {', '.join(self.formats)} for convention {self.name!r}, not {qtype}"
-            )
-
     def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
         """Return the first and the last of the codes for which parameters are computed."""
         if self.reduce_range:
@@ -284,41 +265,6 @@ class Convention:
         return self.symmetric_extreme == "signed" or self.degenerate == "value" or bool(self.searched_signed)
 
 
-class Coding(NamedTuple):
-    """A code format as a convention uses it in one scheme."""
-
-    row: Convention  # its fields as they are in that scheme
-    parameters: tuple[float, float]  # the first and the last of the codes that parameters are made for
-    codes: tuple[float, float]  # the first and the last code in use
-    compute: np.dtype[Any]  # the type to compute in
-    scale: np.dtype[Any]  # the types of scales and zero points
-    zero_point: np.dtype[Any]
-
-
-_under = functools.lru_cache(256)(Convention.under)
-
-
-def coding_of(
-    convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: np.dtype[Any]
-) -> Coding:
-    """Return a format under a convention, for parameters along an axis of values of a compute type."""
-    row = _under(convention, symmetric, kind_of(axis, block_size)) if convention.variants else convention
-    parameters = row.parameter_range(qtype, symmetric)
-    codes = (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters
-    return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))
-
-
-def check_coding(convention: Convention, qtype: QType, symmetric: bool, *others: Any) -> Coding:
-    """Return the same if the system has the format and the scheme, and uses two codes or more of it."""
-    if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
-        raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
-    convention.check_format(qtype)
-    coding = coding_of(convention, qtype, symmetric, *others)
-    if not coding.parameters[0] < coding.parameters[1]:
-        raise ValueError(f"dtype must have two codes or more: convention {convention.name!r} leaves too few of {qtype}")
-    return coding
-
-
 def _is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a float or an int of Python, but not a bool."""
     return issubclass(type(value), (int, float)) and type(value) is not bool
@@ -332,197 +278,3 @@ def _rows(rows: object, name: str, wanted: str) -> tuple[tuple[Any, Any, Any], .
     if type(rows) is tuple and all(type(row) is tuple and len(row) == 3 for row in rows):
         return rows
     raise ValueError(f"{name} must be a tuple of {wanted}, not {shown(rows)}")
-
-
-_EPS = 2.0**-23
-
-_TORCH = Convention(
-    "torch-fake-quantize",
-    "PyTorch: fake_quantize_per_tensor_affine, fake_quantize_per_channel_affine; parameters of MinMaxObserver",
-    scale_floor=_EPS,
-    degenerate="floor",
-    zero_point_rounded="quotient",
-    quotient="reciprocal",
-    narrow=(),
-    clamp="format",
-)
-
-_TORCHAO = replace(
-    _TORCH,
-    name="torchao",
-    system="torchao: choose_qparams_affine, quantize_affine",
-    operation_type="input",
-    scale_floor=None,
-    clamp="range",
-)
-
-_INTX = tuple(f"int{bits}" for bits in range(8, 0, -1))
-
-_NBITS = Convention(
-    "matmul-nbits",
-    "ONNX Runtime: weights of MatMulNBits, quantize_matmul_4bits and quantize_matmul_8bits",
-    formats=("uint4", "uint8"),
-    scale_floor=0.0,
-    zero_point_rounding="half_away",
-    zero_point_inside=True,
-    degenerate_zero_point="lowest",
-    quotient="reciprocal",
-    rounding="half_away",
-    symmetric_extreme="signed",
-    narrow=(),
-    variants=(("symmetric", "divisor", "codes"),),
-)
-
-_ROWS = (
-    Convention(
-        "onnx",
-        "ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear",
-        scale_floor=0.0,
-        tiny_scale="reaching",
-    ),
-    Convention(
-        "onnxruntime",
-        "ONNX Runtime: its Python tools, quantize_data, compute_scale_zp and compute_scale_zp_blocked",
-        parameter_type="float64",
-        degenerate_zero_point="zero",
-        narrow=("int8", "int16"),
-        reduced=(("int8", -64, 64), ("int16", -16384, 16384)),
-        clamp="format",
-        variants=(
-            ("blocks", "span_type", "compute"),
-            ("blocks", "scale_rounded", True),
-            ("blocks", "degenerate_zero_point", "scheme"),
-        ),
-    ),
-    replace(
-        _TORCH,
-        name="torch",
-        system="PyTorch: quantize_per_tensor, quantize_per_channel; MinMaxObserver, PerChannelMinMaxObserver",
-        zero_point_inside=True,
-        variants=(("array", "fused", True),),
-    ),
-    replace(
-        _TORCH,
-        name="torch-pt2e",
-        system="PyTorch export: quantized_decomposed.quantize_per_tensor, _per_channel and _per_channel_group",
-        stored_type="float64",
-        quotient="reciprocal_of_double",
-        variants=(("blocks", "zero_point_inside", True),),
-    ),
-    _TORCH,
-    _TORCHAO,
-    replace(
-        _TORCHAO,
-        name="torchao-int8",
-        system="torchao: Int8WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig; weights",
-        formats=("int8",),
-        schemes=("symmetric",),
-        operation_type="compute",
-        stored_type="input",
-        scale_floor=_EPS,
-    ),
-    replace(_TORCHAO, name="torchao-intx", system="torchao: IntxWeightOnlyConfig", formats=_INTX),
-    Convention(
-        "torchao-float8",
-        "torchao: Float8WeightOnlyConfig, Float8DynamicActivationFloat8WeightConfig; weights",
-        formats=("float8_e4m3fn", "float8_e5m2"),
-        schemes=("symmetric",),
-        stored_type="input",
-        scale_floor=0.0,
-    ),
-    Convention(
-        "tflite",
-        "TensorFlow Lite: the reference Quantize and its converter's activations; symmetric: its converter's weights",
-        stored_type="float64",
-        degenerate_zero_point="lowest",
-        zero_point_rounding="half_away",
-        rounding="half_away",
-        variants=(("symmetric", "quotient", "reciprocal_of_double"), ("symmetric", "parameter_type", "float64")),
-    ),
-    Convention(
-        "compressed-tensors",
-        "compressed-tensors (vLLM): calculate_qparams, quantize",
-        formats=("int8", "int4", "int2", "float8_e4m3fn"),
-        operation_type="input",
-        scale_floor=0.0,
-        degenerate="epsilon",
-        degenerate_zero_point="end",
-        zero_point_inside=True,
-        searched_signed=("int4", "int2"),
-        narrow=(),
-    ),
-    _NBITS,
-    replace(
-        _NBITS,
-        name="qdq-nbits",
-        system="ONNX Runtime: weights of 4 bit QDQ, quantize_qdq_matmul_4bits",
-        formats=("uint4", "int4"),
-        zero_point_inside=False,
-    ),
-    Convention(
-        "sentence-transformers",
-        "sentence-transformers: quantize_embeddings",
-        formats=("uint8", "int8"),
-        schemes=("asymmetric",),
-        includes_zero=False,
-        scale_floor=0.0,
-        zero_point="offset",
-        rounding="floor",
-    ),
-    Convention(
-        "faiss",
-        "faiss: ScalarQuantizer, QT_8bit, QT_8bit_uniform, QT_4bit, and QT_6bit with bits=6",
-        formats=("uint8", "uint4"),
-        schemes=("asymmetric",),
-        includes_zero=False,
-        parameter_type="float64",
-        stored_type="float64",
-        span_type="compute",
-        scale_floor=0.0,
-        degenerate=2.0**-200,  # its range is 0 in float32, like that of the constant it represents
-        zero_point="offset",
-        quotient="range",
-        rounding="trunc",
-        decode="middle",
-    ),
-    Convention(
-        "cf",
-        "CF conventions: packed netCDF data, scale_factor and add_offset; saturated, with a code left for _FillValue",
-        formats=("int8", "uint8", "int16", "uint16"),
-        schemes=("asymmetric",),
-        includes_zero=False,
-        parameter_type="float64",
-        zero_point="offset",
-        offset_code="zero",
-        reserves_fill=True,
-    ),
-    Convention(
-        "textbook",
-        "Lessons and notebooks: scale = (max - min) / (qmax - qmin) in Python floats, x / scale + zero_point rounded",
-        includes_zero=False,
-        parameter_type="float64",
-        stored_type="float64",
-        degenerate="value",
-        zero_point_inside=True,
-    ),
-)
-
-CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
-for _row in _ROWS:
-    getattr(_row, "signed_scale")  # noqa: B009 (values derived from the fields are kept with them)
-
-
-_SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
-
-
-def as_convention(convention: str | Convention) -> Convention:
-    """Return the Convention with a name, or the given one."""
-    try:
-        return CONVENTIONS[cast(str, convention)]
-    except Exception:  # a row, an unknown name, or an object that is not hashable
-        if isinstance(convention, Convention):
-            return convention
-        known = ", ".join(CONVENTIONS)
-        text = shown(convention)
-        hint = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
-        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {text}{hint}") from None

@@ -1,0 +1,1 @@
+"""Whose arithmetic to follow: a table of systems, by domain, and its fields."""

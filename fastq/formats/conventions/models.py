@@ -1,0 +1,77 @@
+"""Conventions of tools that quantize weights of models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.frameworks import EPSILON, TORCH_FAKE_QUANTIZE
+
+_TORCHAO = replace(
+    TORCH_FAKE_QUANTIZE,
+    name="torchao",
+    system="torchao: choose_qparams_affine, quantize_affine",
+    operation_type="input",
+    scale_floor=None,
+    clamp="range",
+)
+
+_INTX = tuple(f"int{bits}" for bits in range(8, 0, -1))
+
+_NBITS = Convention(
+    "matmul-nbits",
+    "ONNX Runtime: weights of MatMulNBits, quantize_matmul_4bits and quantize_matmul_8bits",
+    formats=("uint4", "uint8"),
+    scale_floor=0.0,
+    zero_point_rounding="half_away",
+    zero_point_inside=True,
+    degenerate_zero_point="lowest",
+    quotient="reciprocal",
+    rounding="half_away",
+    symmetric_extreme="signed",
+    narrow=(),
+    variants=(("symmetric", "divisor", "codes"),),
+)
+
+ROWS = (
+    _TORCHAO,
+    replace(
+        _TORCHAO,
+        name="torchao-int8",
+        system="torchao: Int8WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig; weights",
+        formats=("int8",),
+        schemes=("symmetric",),
+        operation_type="compute",
+        stored_type="input",
+        scale_floor=EPSILON,
+    ),
+    replace(_TORCHAO, name="torchao-intx", system="torchao: IntxWeightOnlyConfig", formats=_INTX),
+    Convention(
+        "torchao-float8",
+        "torchao: Float8WeightOnlyConfig, Float8DynamicActivationFloat8WeightConfig; weights",
+        formats=("float8_e4m3fn", "float8_e5m2"),
+        schemes=("symmetric",),
+        stored_type="input",
+        scale_floor=0.0,
+    ),
+    Convention(
+        "compressed-tensors",
+        "compressed-tensors (vLLM): calculate_qparams, quantize",
+        formats=("int8", "int4", "int2", "float8_e4m3fn"),
+        operation_type="input",
+        scale_floor=0.0,
+        degenerate="epsilon",
+        degenerate_zero_point="end",
+        zero_point_inside=True,
+        searched_signed=("int4", "int2"),
+        narrow=(),
+    ),
+    _NBITS,
+    replace(
+        _NBITS,
+        name="qdq-nbits",
+        system="ONNX Runtime: weights of 4 bit QDQ, quantize_qdq_matmul_4bits",
+        formats=("uint4", "int4"),
+        zero_point_inside=False,
+    ),
+)

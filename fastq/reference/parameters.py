@@ -52,7 +52,7 @@ def from_range(
     form = FLOAT_FORMATS[stored] if stored else None
     steps = last - first + ptype(row.divisor == "codes")
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
-    if symmetric and row.symmetric_extreme != "magnitude":
+    if symmetric and row.symmetric_extreme != "magnitude":  # contract 5.8
         least = lo if row.symmetric_extreme == "signed" else farthest
         scale = np.asarray(np.where(hi > -least, hi, least) / -steps)
     elif symmetric:
@@ -66,7 +66,7 @@ def from_range(
     scale, degenerate = _without_degenerate(scale, smallest if symmetric else lo, row, form, ftype)
     if symmetric:
         return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
-    if row.scale_sign == "farther_end":
+    if row.scale_sign == "farther_end":  # contract 5.6
         rising = np.abs(lo) > np.abs(hi)
         scale = np.where(rising, scale, -scale)
         lo, hi = np.where(rising, lo, hi), np.where(rising, hi, lo)
@@ -83,7 +83,7 @@ def from_range(
 @np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 def _in_whole_steps(scale: Array, offset: Array) -> tuple[Array, Array]:
     """Return scales by which offsets are whole numbers of steps, and the offsets."""
-    # contract 5.6
+    # contract 5.7
     steps = np.rint(offset / scale)
     scale = np.where((steps != 0) & np.isfinite(steps), offset / steps, scale)
     return scale, np.where(steps == 0, steps.dtype.type(0), offset)

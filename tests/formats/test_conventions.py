@@ -209,6 +209,29 @@ def test_an_offset_is_rounded_with_the_scale():
             api.quantize(np.float32([7e4, 7e4 + 1]), "uint8", convention=OWN["whole steps"])
 
 
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_the_end_farther_from_zero_has_the_first_code(api):
+    # contract 5.6 and 5.7
+    for lo, hi, scale, offset in [(-3.0, 1.0, 3 / 11, -3.0), (-1.0, 3.0, -3 / 11, 3.0), (-2.0, 2.0, -2 / 7, 2.0)]:
+        q = api.quantize(np.float32([lo, 0, hi]), "uint4", convention="mlx")
+        assert (q.scale, q.zero_point) == (np.float32(scale), offset)
+        assert api.dequantize(q)[1] == 0
+    row = dataclasses.replace(ROWS["onnx"], name="own", scale_sign="farther_end")
+    p = api.choose_qparams(np.float32([-1, 3]), "int8", convention=row)
+    assert (p.scale, p.zero_point) == (np.float32(-4 / 255), 63)
+    p = api.choose_qparams(np.float32([1e-9, 2e-9]), "uint8", convention="mlx")  # less than half of the least step
+    assert (p.scale, p.zero_point) == (np.float32(-1e-7), 0)
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_symmetric_scales_of_either_sign(api):
+    # contract 5.8
+    for x, scale in [([-3.0, 1.0], 0.75), ([-1.0, 3.0], -0.75), ([-3.0, 3.0], 0.75), ([3.0, 3.0], 0.75)]:
+        options = {"symmetric": True, "convention": "nncf"}
+        assert api.choose_qparams(np.float32(x), "int3", **options).scale == scale
+    assert api.fake_quantize(np.float32([3.0, 3.0]), "int3", **options).tolist() == [2.25, 2.25]
+
+
 STORED = {
     **{
         name: dataclasses.replace(fastq.CONVENTIONS[name], stored_type="input")

@@ -288,7 +288,7 @@ class Convention:
 
     @cached_property
     def before_rounding(self) -> Convention:
-        """The row whose parameters are those that codes are computed with: see `codes_by`."""
+        """The row whose parameters are those that codes are computed with, before ``codes_by`` has them rounded."""
         return self if self.codes_by == "stored" else replace(self, codes_by="stored", stored_type="compute")
 
     def dtypes(self, qtype: QType, compute: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:

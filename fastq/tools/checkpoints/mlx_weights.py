@@ -165,7 +165,8 @@ class MlxWeight(StoredWeight):
             symmetric=self.form.mode != AFFINE,
             convention="mlx" if self.form.mode == AFFINE else "onnx",
         )
-        return QuantizedArray(codes.view(qtype.storage), params, (len(codes), self.matrix[1]))
+        shape = len(codes), self.matrix[1]
+        return QuantizedArray(codes if qtype.packed else codes.view(qtype.storage), params, shape)
 
     def _global_scale(self) -> np.float32:
         """Return what scales of nvfp4 are multiplied by; the tensor has the largest magnitude of the weight."""

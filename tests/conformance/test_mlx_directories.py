@@ -34,7 +34,7 @@ def as_numpy(array, dtype):
 def compared(folder, w, form, dtype, global_scale=None):
     given = {} if global_scale is None else {"global_scale": global_scale}
     codes, scales, *biases = mx.quantize(w, **form, **given)
-    tensors = {"l.weight": codes, "l.scales": scales, **{"l.biases": array for array in biases}}
+    tensors = {"l.weight": codes, "l.scales": scales, **dict(zip(["l.biases"], biases, strict=False))}
     tensors |= {} if global_scale is None else {"l.global_scale": global_scale.reshape(1)}
     folder.mkdir()
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)

@@ -116,8 +116,8 @@ def _check_roles(roles: Mapping[str, TensorSpec], form: MlxForm) -> None:
     biases = roles.get("biases")
     if form.mode == AFFINE:
         wanted = "floats, with biases of the same dtype and shape"
-        fits = scales.dtype in SCALES and biases is not None
-        fits = fits and (biases.dtype, biases.shape) == (scales.dtype, scales.shape)
+        is_paired = biases is not None and (biases.dtype, biases.shape) == (scales.dtype, scales.shape)
+        fits = scales.dtype in SCALES and is_paired
     else:
         wanted = "U8, without biases"
         fits = scales.dtype == "U8" and biases is None
@@ -177,12 +177,7 @@ class MlxWeight(StoredWeight):
 
     def values(self, start: int, stop: int) -> Array:
         """Return the values of a chunk of rows. MLX rounds the product and the sum to the dtype of the scales."""
-        dtype = numpy_dtype(self.roles["scales"].dtype)
-        if self.form.mode != AFFINE or dtype == np.float32:
+        if self.form.mode != AFFINE:
             return super().values(start, stop)
-        with self._naming():
-            q = self._rows(start, stop)
-            steps = q.unpacked().reshape(*q.scale.shape, -1).astype(np.float32)
-        product = (steps * q.scale[:, :, None]).astype(dtype)
-        total = (product.astype(np.float32) + q.zero_point[:, :, None]).astype(dtype)
-        return np.ascontiguousarray(total.reshape(q.shape))
+        dtype = numpy_dtype(self.roles["scales"].dtype)
+        return np.asarray(self.rows(start, stop).dequantize(dtype=dtype))

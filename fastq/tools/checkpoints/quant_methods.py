@@ -166,7 +166,10 @@ METHODS = {
         ends=("_blocks",), read_options=lambda entry: entry, read_weight=mxfp4_weight, parts=("_blocks", "_scales")
     ),
     MLX: Method(
-        ends=(".weight",), read_options=mlx_options, read_weight=mlx_weight, parts=(".scales", ".biases", ".global_scale")
+        ends=(".weight",),
+        read_options=mlx_options,
+        read_weight=mlx_weight,
+        parts=(".scales", ".biases", ".global_scale"),
     ),
     "awq": _packed_method(gptq_awq_weights.awq_options),
     "gptq": _packed_method(gptq_awq_weights.gptq_options),

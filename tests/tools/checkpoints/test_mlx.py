@@ -106,7 +106,13 @@ def test_forms_of_modules_and_stacked_experts(tmp_path):
     others, of_other = affine(8, 64, BF16, seed=5)
     tensors |= {name.replace("down_proj", "up_proj"): array for name, array in others.items()}
     tensors["model.norm.weight"] = np.ones(64, BF16)
-    form = {"bits": 3, "group_size": 32, "mode": "affine", MODULE.replace("down_proj", "up_proj"): own, "lm_head": False}
+    form = {
+        "bits": 3,
+        "group_size": 32,
+        "mode": "affine",
+        "lm_head": False,
+        MODULE.replace("down_proj", "up_proj"): own,
+    }
     folder = write(tmp_path / "m", tensors, form)
     same_bytes(restored(folder), values)
     same_bytes(restored(folder, f"{MODULE.replace('down_proj', 'up_proj')}.weight"), of_other)

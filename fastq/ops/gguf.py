@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Demands, Elements, Operand
 from fastq.formats.floats import FLOATS
-from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
+from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format, check_importance
 from fastq.kernels.args import KERNEL_ARGS
 from fastq.kernels.sizes import GGUF_GROUP
 from fastq.plan import policy, slots
@@ -194,6 +194,7 @@ def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be {REAL_DTYPES}, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
+    check_importance(row, imatrix)
     importance, rows_each = (None, 0) if imatrix is None else as_imatrix(imatrix, data.shape, row.group)
     weighted = importance is not None and (row.weighted or least_error)
     in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)

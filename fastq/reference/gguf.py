@@ -43,6 +43,7 @@ def quantize(
     data = as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
+    formats.check_importance(form, imatrix)
     weights = None if imatrix is None else as_imatrix(imatrix, data.shape, form.group)[0]
     check_place(out, shape, BYTES)
     weights = None if weights is None else np.broadcast_to(weights, data.shape)

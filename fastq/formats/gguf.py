@@ -394,9 +394,18 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
         ),
         SuperFormat("Q6_K", 14, _Q6_K),
         GridFormat(
-            "IQ2_XXS", 16, _IQ2_XXS, gguf_grids.POINTS_256, 1 / 8, search=_IN_IQ2_XXS, weighted=True, needs_importance=True
+            "IQ2_XXS",
+            16,
+            _IQ2_XXS,
+            gguf_grids.POINTS_256,
+            1 / 8,
+            search=_IN_IQ2_XXS,
+            weighted=True,
+            needs_importance=True,
         ),
-        GridFormat("IQ2_XS", 17, _IQ2_XS, gguf_grids.POINTS_512, 1 / 8, search=_IN_IQ2_XS, weighted=True, needs_importance=True),
+        GridFormat(
+            "IQ2_XS", 17, _IQ2_XS, gguf_grids.POINTS_512, 1 / 8, search=_IN_IQ2_XS, weighted=True, needs_importance=True
+        ),
         GridFormat("IQ3_XXS", 18, _IQ3_XXS, gguf_grids.QUADS_256, 1 / 4, search=_IN_IQ3_XXS, weighted=True),
         GridFormat("IQ1_S", 19, _IQ1_S, gguf_grids.TERNARY, 1 / 8, shifts=True),
         CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16)), trials=_OF_CODEBOOK),
@@ -436,4 +445,4 @@ def as_block_format(qtype: object, to_write: bool = False) -> BlockFormat:
 def check_importance(form: BlockFormat, importance: object) -> None:
     """Raise ValueError if a format needs an importance of columns, and none is given."""
     if form.needs_importance and importance is None:
-        raise ValueError(f"imatrix must be given for {form}, to which ggml quantizes with an importance alone")
+        raise ValueError(f"importance must be given for {form}, to which ggml quantizes with an importance alone")

@@ -10,15 +10,15 @@ from fastq.formats.gguf import GridFormat
 from fastq.formats.gguf_grids import Grid
 from fastq.reference.gguf_fields import Numbers, half_bits
 from fastq.reference.gguf_search import F, choose, fit_positive, nearest, total
-from fastq.reference.gguf_super import importance, sub_blocks
+from fastq.reference.gguf_super import sub_blocks, weights_of
 from fastq.system.dtypes import Array
 
 
-def quantize_points(x: Array, imatrix: Array | None, form: GridFormat) -> Numbers:
+def quantize_points(x: Array, importance: Array | None, form: GridFormat) -> Numbers:
     """Return the numbers of blocks."""
     assert form.search is not None
-    if imatrix is not None:
-        weights = importance(x, imatrix, form.search.spread)
+    if importance is not None:
+        weights = weights_of(x, importance, form.search.spread)
     elif form.search.of_mean:
         mean = F(2) * total(np.ascontiguousarray((x * x).T)) / F(form.size)
         weights = F(form.search.of_mean) * mean[:, None] + x * x

@@ -69,7 +69,8 @@ def rules(*wanted):
     x = np.concatenate([ties(np.float32, 0.1, 140), ties(np.float32, 1.0, 140), below, values("float32", 99)])
     reduced = dataclasses.replace(fastq.CONVENTIONS["onnxruntime"], reduce_range=True)
     rows = dict(fastq.CONVENTIONS) | {"down": fastq.Convention("down", rounding="floor"), "reduced": reduced}
-    given, ranges = {"torch-fake-quantize", "torch", "tflite", "down"}, {"torch", "reduced", "faiss"}
+    rows["up"] = fastq.Convention("up", rounding="half_up")
+    given, ranges = {"torch-fake-quantize", "torch", "tflite", "down", "up"}, {"torch", "reduced", "faiss"}
     for row in (rows[name] for name in sorted(given & {*wanted})):
         for scale in (np.float32(0.1), np.float32(1)):
             same_bytes(*both("quantize_linear", x, scale, 3, "int8", convention=row))

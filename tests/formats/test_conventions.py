@@ -455,6 +455,7 @@ def test_float_zero_points_below_float32_are_zero(impl):
         ({"zero_point": "float"}, "needs zero_point_inside=True"),
         ({"zero_point": "offset"}, "no symmetric scheme"),
         ({"formats": ("int9",)}, "formats must be"),
+        ({"formats": ("int32",)}, "format int32 needs compute_type='float64'"),
         ({"schemes": ()}, "schemes must be"),
         ({"scale_floor": -1.0}, "scale_floor must be"),
         ({"degenerate": 0.0}, "degenerate must be"),
@@ -519,7 +520,7 @@ def test_names():
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss"),
-        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "textbook"),
+        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "fits", "textbook"),
     ]
 
 

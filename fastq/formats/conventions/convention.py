@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from fastq.formats.qtypes import QTYPES, QType
+from fastq.formats.qtypes import QTYPES, SUMS, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, shown
 from fastq.system.attributes import cached_property
 
@@ -49,7 +49,8 @@ class Convention:
     system : str
         The system and its functions.
     formats : tuple of str
-        Code formats that it supports; empty for all.
+        Code formats that it supports; empty for all. "int32" is one of `quantize_linear` and `dequantize_linear` only,
+        and needs ``compute_type="float64"`` and an offset with code 0 as its own.
     schemes : tuple of str
         "asymmetric", "symmetric" or both.
     includes_zero : bool
@@ -249,9 +250,14 @@ class Convention:
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
             raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
-        for name in ("formats", "searched_signed"):
-            if not _are_of(getattr(self, name), QTYPES):
+        for name, known in (("formats", (*QTYPES, SUMS.name)), ("searched_signed", QTYPES)):
+            if not _are_of(getattr(self, name), known):
                 raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
+        of_zero = (self.compute_type, self.zero_point) == ("float64", "offset") and self.offset_code != "lowest"
+        if SUMS.name in self.formats and not of_zero:
+            raise ValueError(
+                "format int32 needs compute_type='float64' and zero_point='offset' of another code than qmin"
+            )
         if not ((isinstance(self.narrow, str) and self.narrow == "all") or _are_of(self.narrow, QTYPES)):
             raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
         for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):

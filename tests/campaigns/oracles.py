@@ -89,6 +89,18 @@ def rules(*wanted):
             for options in ({"axis": None}, {"axis": 0, "block_size": 32}):
                 half = y.clip(-9e3, 9e3).astype(np.float16)
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
+    near = np.stack([x[:96] * np.float32(1e-12), np.abs(x[:96]) + 1, np.full(96, 3), np.arange(-95, 97, 2)])
+    kept = fastq.Convention("kept", stored_type="float16", codes_by="unrounded")
+    offsets = dataclasses.replace(rows["mlx"], name="kept offsets", stored_type="float16")
+    kept_rows = [(rows["nncf"], "int8", True), (kept, "int8", True)]
+    for row, code, symmetric in (*kept_rows, (rows["mlx"], "uint4", False), (offsets, "uint4", False)):
+        if row.name in wanted:
+            options = {"axis": 0, "symmetric": symmetric, "convention": row}
+            for y in (near.astype(np.float32), near.clip(-9e3, 9e3).astype(np.float16)):
+                same_quantized(*both("quantize", y, code, **options))
+                same_bytes(*both("fake_quantize", y, code, **options))
+    if "kept" in wanted:
+        refused(lambda: fastq.quantize(np.float32([1e7, -1e8]), "int8", symmetric=True, convention=kept))
 
 
 def requantizations(*conventions):
@@ -140,6 +152,7 @@ def searches():
         for y, method, bits in itertools.product((x, short, few), ("mse", many, four), (3, 4)):
             check(y, "int8", range=method, **options, bits=bits)
     weighed, weights = x[:, :5016].copy(), np.random.default_rng(1).random(5016) ** 4
+    weights[:40] *= 1e4  # whatever lies behind the weights in memory, it is noticed where it takes the place of these
     for options in ({"axis": 0}, {}):
         # fastq computes first: behind the weights there must not be an earlier copy of them
         given = {"range": "mse", "importance": weights} | options

@@ -31,7 +31,7 @@ def values(dtype, shape):
 @pytest.mark.parametrize(("shape", "axis"), GRANULARITIES)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int32"])
 def test_codes_and_values(dtype, shape, axis):
-    # contract 7.7
+    # contract 7.8
     x, rng = values(dtype, shape), np.random.default_rng(1)
     parameters = () if axis is None else (shape[axis],)
     offset = 100 * rng.normal(size=parameters)

@@ -203,7 +203,8 @@ SYSTEMS = (
         leads=True,
         except_for=("subnormal",),
         undefined="The scale is the caller's, or of the noise; the offset is astropy's, trunc(lo / scale + 0.5) * "
-        "scale, and codes are int32: here a range of int16 begins at 0, and quantize_linear takes ZSCALE and ZZERO. NaN becomes "
+        "scale, and codes are int32: here a range of int16 begins at 0, and quantize_linear takes ZSCALE and "
+        "ZZERO. NaN becomes "
         "ZBLANK; a tile with an infinity, or a constant one, is stored without loss. Dithering adds to the quotient "
         "what it takes away from the code: quantize_linear with scale 1 of (x - ZZERO) / ZSCALE + r - 0.5.",
     ),

@@ -103,8 +103,9 @@ def test_bytes_of_torchvision(to_dtype, dtype):
         same_bytes(fastq.dequantize_linear(theirs, np.float32(1 / np.iinfo(name).max)), values)
 
 
-def test_torchvision_makes_white_black_in_float16(to_dtype):
+def test_torchvision_makes_white_black_where_its_factor_is_rounded_up(to_dtype):
     assert to_dtype(np.ones((1, 1), np.float16), "uint8") == 0
+    assert to_dtype(np.ones((1, 1), np.float32), "uint16") == 0
 
 
 def test_bytes_of_pillow():

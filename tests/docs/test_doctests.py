@@ -29,6 +29,7 @@ def test_a_page_prints_what_it_says_and_draws_its_pictures(page, examples, tmp_p
         ("README.md", 10),
         ("docs/index.md", 4),
         ("docs/howto/compiled.md", 6),
+        ("docs/howto/images.md", 11),
         ("docs/howto/requantize.md", 14),
         ("docs/reference/engine.md", 17),
     ],

@@ -57,7 +57,14 @@ def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
 
 # names of formats, and of presets of llm-compressor that are not names here
 OTHER_NAMES = {"FP8": "FP8_DYNAMIC", "float8": "FP8_DYNAMIC", "float8_e4m3fn": "FP8_DYNAMIC", "int4": "W4A16"}
-OTHER_NAMES |= {"int8": "W8A16", "INT8": "W8A16", "NVFP4": "NVFP4A16", "mxfp4": "MXFP4A16", "MXFP8": "MXFP8A16"}
+OTHER_NAMES |= {
+    "int8": "W8A16",
+    "INT8": "W8A16",
+    "NVFP4": "NVFP4A16",
+    "mxfp4": "MXFP4A16",
+    "mxfp6": "MXFP6A16",
+    "MXFP8": "MXFP8A16",
+}
 
 
 def test_options_that_a_scheme_lacks():

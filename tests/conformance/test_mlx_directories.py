@@ -98,6 +98,7 @@ FORMS = {
     "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
     "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
     "nvfp4": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+    "nvfp4, a scale for each expert": {"group_size": 16, "bits": 4, "mode": "nvfp4", "global_scale": True},
 }
 
 
@@ -119,10 +120,17 @@ def test_directories_of_mlx_lm(tmp_path, make, dtype, name):
             continue
         biases = [module.biases] if module.get("biases") is not None else []
         form = {"bits": module.bits, "group_size": module.group_size, "mode": module.mode}
-        values = mx.dequantize(module.weight, module.scales, *biases, **form, dtype=getattr(mx, dtype))
+        stored = module.weight, module.scales, *biases
+        of_tensor = module.get("global_scale")
+        if of_tensor is None:
+            values = mx.dequantize(*stored, **form, dtype=getattr(mx, dtype))
+        else:
+            experts = zip(module.weight, module.scales, of_tensor, strict=True)
+            values = mx.stack([mx.dequantize(w, s, **form, global_scale=g) for w, s, g in experts])
+            values = values.astype(getattr(mx, dtype))
         same_bytes(plain.load(f"{path}.weight"), as_numpy(values, dtype))
         count += 1
     assert count > 4
     parameters = dict(tree.tree_flatten(model.parameters()))
-    ends = "scales", "biases"
+    ends = ".scales", ".biases", ".global_scale"
     assert plain.tensors.keys() == {key for key in parameters if not key.endswith(ends)}

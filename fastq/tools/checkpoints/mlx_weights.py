@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import as_qtype
@@ -127,8 +128,11 @@ def _check_roles(roles: Mapping[str, TensorSpec], form: MlxForm) -> None:
             f"its scales must be {wanted}, in {form}; they are {scales.dtype} of shape {scales.shape}, biases: {stored}"
         )
     factor = roles.get("global_scale")
-    if factor is not None and (form.mode != "nvfp4" or factor.dtype != "F32" or factor.size != 1):
-        raise ValueError(f"its global_scale is {factor.dtype} of shape {factor.shape}; only nvfp4 has one, a float32")
+    count = math.prod(scales.shape[:-2])
+    if factor is not None and (form.mode != "nvfp4" or factor.dtype != "F32" or factor.size != count):
+        raise ValueError(
+            f"its global_scale is {factor.dtype} of shape {factor.shape}; only nvfp4 has one, a float32 for each matrix"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +158,7 @@ class MlxWeight(StoredWeight):
             qtype = as_qtype(mode.codes)
             scale = scales.view(FLOAT_FORMATS[mode.scales].dtype)
             if self.form.mode == "nvfp4":
-                scale = scale.astype(np.float32) * self._global_scale()
+                scale = scale.astype(np.float32) * self._global_scales()[np.arange(start, stop) // self.shape[-2]]
             zero_point = np.zeros(scale.shape, qtype.storage)
         params = QParams(
             scale=scale,
@@ -168,12 +172,15 @@ class MlxWeight(StoredWeight):
         shape = len(codes), self.matrix[1]
         return QuantizedArray(codes if qtype.packed else codes.view(qtype.storage), params, shape)
 
-    def _global_scale(self) -> np.float32:
-        """Return what scales of nvfp4 are multiplied by; the tensor has the largest magnitude of the weight."""
+    def _global_scales(self) -> NDArray[np.float32]:
+        """Return what scales of nvfp4 are multiplied by, for each matrix.
+
+        The tensor has the largest magnitude of each: a matrix has one, stacked experts one each.
+        """
         if "global_scale" not in self.roles:
-            return np.float32(1)
-        largest = self.source.load(self.roles["global_scale"].name).reshape(())
-        return np.float32(largest / np.float32(LARGEST))
+            return np.ones((math.prod(self.shape[:-2]), 1), np.float32)
+        largest = self.source.load(self.roles["global_scale"].name).reshape(-1, 1)
+        return np.asarray(largest / np.float32(LARGEST))
 
     def values(self, start: int, stop: int) -> Array:
         """Return the values of a chunk of rows. MLX rounds the product and the sum to the dtype of the scales."""

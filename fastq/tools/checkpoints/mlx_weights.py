@@ -15,12 +15,11 @@ from fastq.formats.qtypes import as_qtype
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
 from fastq.system.dtypes import Array, numpy_dtype
+from fastq.tools.checkpoints.config_json import MLX_KEY
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.stored_weights import SCALES, StoredWeight
 from fastq.tools.files.tensor_specs import TensorSpec
 
-ENTRY = "quantization"  # of config.json
-KEYS = ("bits", "group_size", "mode")
 AFFINE = "affine"
 AFFINE_BITS = (1, 2, 3, 4, 5, 6, 8)
 LARGEST = 2688.0  # the largest value of nvfp4 under a global scale of 1: 6 * 448
@@ -56,9 +55,9 @@ class MlxForm(NamedTuple):
 
 def mlx_options(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entry of config.json, which has a form for all modules, and others by their names."""
-    for name, own in {ENTRY: entry, **entry}.items():
+    for name, own in {MLX_KEY: entry, **entry}.items():
         if isinstance(own, dict):
-            _form_of(own, f"its {ENTRY} of {name}" if own is not entry else f"its {ENTRY}")
+            _form_of(own, f"its {MLX_KEY} of {name}" if own is not entry else f"its {MLX_KEY}")
     return entry
 
 
@@ -86,7 +85,7 @@ def mlx_weight(source: ModelFolder, module: str, spec: TensorSpec, entry: Mappin
     if "scales" not in roles:
         return None
     own = entry.get(module)
-    form = _form_of(own if isinstance(own, dict) else entry, f"its {ENTRY}")
+    form = _form_of(own if isinstance(own, dict) else entry, f"its {MLX_KEY}")
     scales = roles["scales"]
     columns = spec.shape[-1] * 32 // form.bits if spec.shape else 0
     if spec.dtype != "U32" or len(spec.shape) < 2 or not spec.size:
@@ -181,6 +180,11 @@ class MlxWeight(StoredWeight):
             return np.ones((math.prod(self.shape[:-2]), 1), np.float32)
         largest = self.source.load(self.roles["global_scale"].name).reshape(-1, 1)
         return np.asarray(largest / np.float32(LARGEST))
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether `whole` has the values of the tensor: those of affine codes are rounded on the way."""
+        return super().is_direct and self.form.mode != AFFINE
 
     def values(self, start: int, stop: int) -> Array:
         """Return the values of a chunk of rows. MLX rounds the product and the sum to the dtype of the scales."""

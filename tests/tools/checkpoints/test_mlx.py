@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import same_bytes
+from commands import invoke, run
 from safetensors.numpy import save_file
 
 import fastq
@@ -185,3 +186,18 @@ def test_a_scale_for_each_expert(tmp_path):
     tensors = {f"{MODULE}.{role}": array for role, array in tensors.items()}
     folder = write(tmp_path / "m", tensors, {"bits": 4, "group_size": 16, "mode": "nvfp4"})
     same_bytes(restored(folder), (units * np.repeat(scale, 16, -1)).astype(BF16))
+
+
+def test_what_is_written_has_no_entry_of_mlx(tmp_path):
+    """As mlx-lm has it twice."""
+    tensors, values = affine(4, 64, BF16)
+    form = {"bits": 4, "group_size": 64}
+    folder = write(tmp_path / "m", tensors, form, quantization_config=form)
+    run("convert", folder, tmp_path / "plain", "--dequantize")
+    same_bytes(fastq.load(tmp_path / "plain")[f"{MODULE}.weight"], values)
+    (row,) = json.loads(invoke("compare", folder, tmp_path / "plain", "--json").stdout)["tensors"]
+    assert row["max_abs_error"] == 0
+    run("convert", folder, tmp_path / "q", "--scheme", "W8A16", "--group-size", "64")
+    assert fastq.load(tmp_path / "q")[f"{MODULE}.weight"].dtype.name == "int8"
+    for name in ("plain", "q"):
+        assert "quantization" not in json.loads((tmp_path / name / "config.json").read_text())

@@ -38,9 +38,18 @@ from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS
 
 Shape = tuple[int, ...]
 
-FORMATS = ("int4", "int8", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4")  # formats of matrices in models
+FORMATS = (
+    "int4",
+    "int8",
+    "int2",
+    "float8_e4m3fn",
+    "mxfp4",
+    "mxfp6_e2m3",
+    "mxfp8_e4m3",
+    "nvfp4",
+)  # of matrices in models
 SCALES = {E4M3: "F8_E4M3", E8M0: "U8"}  # their dtypes in files
-OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
+OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp6_e2m3": "MXFP6A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
 BIAS = 127  # of the exponents of powers of two
 
 

@@ -35,6 +35,9 @@ def range_parameters(spec, lo, hi, args, scale):
     ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
     formula = symmetric if spec.range_scheme == "symmetric" else asymmetric
     scales, zero_points = formula(spec, *ends, compute)
+    if spec.rule.range.inverse:
+        double = v.convert(scales, types.float64)
+        scales = v.constant(1, double) / double
     if spec.rule.kept:
         scales = _finite_when_kept(spec, scales, zero_points)
     return v.convert(scales, stored), v.convert(zero_points, stored)
@@ -87,6 +90,9 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     lo, hi = lo + zero, hi + zero  # -0.0 becomes 0.0: which of them is the minimum depends on order and CPU
     if ranged.widened:
         lo, hi = v.minimum(lo, zero), v.maximum(hi, zero)
+    if ranged.inverse:
+        inverse = _inverse(spec, lo, hi, divisor, compute)
+        return inverse, lowest - lo * inverse
     if ranged.span_in_compute:
         scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within) / divisor
     elif spec.rule.half:
@@ -97,6 +103,7 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
     scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
+    scale = _of_narrow(spec, scale, hi - lo)
     if ranged.from_farther:
         rises = v.absolute(lo) > v.absolute(hi)
         scale = v.select(rises, scale, -scale)
@@ -107,6 +114,24 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     if spec.rule.zero == "offset":  # that of the widest ranges of float64 may be infinite where the scale is not
         scale = v.select(is_infinite(zero_point), infinity, scale)
     return scale, zero_point
+
+
+@traced
+def _inverse(spec, lo, hi, divisor, compute):
+    """Return how many steps a unit has; 0 where that of a range is infinite."""
+    size = hi - lo
+    zero = v.constant(0, lo)
+    infinite = is_infinite(lo) | is_infinite(hi)  # two of them differ by NaN
+    inverse = _of_narrow(spec, v.select(infinite, zero, v.constant(1, size) / size * divisor), size)
+    least = _least(spec, compute)
+    return v.minimum(inverse, v.constant(1 / least, inverse)) if least else inverse
+
+
+@traced
+def _of_narrow(spec, scale, size):
+    """Return scales, 1 where a range is too narrow."""
+    narrow = spec.rule.range.narrow
+    return scale if narrow is None else v.select(size <= v.constant(narrow, size), v.constant(1, scale), scale)
 
 
 @traced

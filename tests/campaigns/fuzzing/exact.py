@@ -415,11 +415,14 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         signed = row.symmetric_extreme != "magnitude"
         extreme = (-hi if hi > -least else -least) if signed else max(-lo, hi)
         scale = rounded(extreme / (steps / 2), ptype)
+    elif row.scale_from == "inverse":
+        return _by_inverse(lo, hi, first, steps, row, ftype)
     elif row.span_type == "compute":
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
     scale = rounded(scale, half) if half else scale
+    span = rounded(hi - lo, ptype)
     few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
     unit = Fraction(2) ** least
     size, halves = (max(-lo, hi), steps / 2) if symmetric else (rounded(hi - lo, ptype), steps)
@@ -440,6 +443,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         number = known[row.degenerate] if row.degenerate in known else Fraction(row.degenerate)
         scale = _positive(number, half, unit) if half else rounded(number, ptype)
     degenerate = degenerate and row.degenerate != "floor"
+    if not symmetric and row.narrow_range is not None and span <= rounded(Fraction(row.narrow_range), ptype):
+        scale = Fraction(1)
     if symmetric:
         return scale, Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
     if row.scale_sign == "farther_end" and not abs(lo) > abs(hi):
@@ -461,6 +466,20 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     else:
         point = rounded(add(code, -distance), ptype)
     return scale, point if row.zero_point == "float" else clamped(whole(point, row.zero_point_rounding), first, last)
+
+
+def _by_inverse(lo, hi, first, steps, row, ftype):
+    """Scale and zero point of a range by the number of steps in a unit."""
+    span = rounded(hi - lo, ftype)
+    floor = _SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    if row.narrow_range is not None and span <= rounded(Fraction(row.narrow_range), ftype):
+        inverse = Fraction(1)
+    else:
+        inverse = INF if span == 0 else rounded(multiply(rounded(1 / span, ftype), steps), ftype)
+    if floor:
+        inverse = min(inverse, rounded(rounded(1 / floor, "float64"), ftype))
+    point = rounded(add(first, -rounded(multiply(lo, inverse), ftype)), ftype)
+    return rounded(1 / inverse, "float64"), point
 
 
 def _positive(value, half, least):

@@ -1,9 +1,9 @@
 """The systems: adapters that import them only when called."""
 
-from systems import embeddings, mlx, netcdf, nncf, onnx_runtime, quanto, tflite, torch_eager, torch_libraries
+from systems import embeddings, hqq, mlx, netcdf, nncf, onnx_runtime, quanto, tflite, torch_eager, torch_libraries
 
 SYSTEMS = tuple(
     system
-    for module in (onnx_runtime, torch_eager, torch_libraries, quanto, mlx, nncf, tflite, embeddings, netcdf)
+    for module in (onnx_runtime, torch_eager, torch_libraries, quanto, hqq, mlx, nncf, tflite, embeddings, netcdf)
     for system in module.SYSTEMS
 )

@@ -40,10 +40,7 @@ def test_the_formula_of_a_zero_point_holds_for_constants(name, value):
         formula = other.partition(": ")[2] if lo == hi and other else usual
         first, last = code_ends(q.qparams)
         names = {"lo": lo, "hi": hi, "qmin": first, "qmax": last, "scale": np.float64(q.scale)}
-        names |= FUNCTIONS | {
-            "F": np.float32,
-            "clamp": lambda code, least=first, most=last: min(max(code, least), most),
-        }
+        names |= FUNCTIONS | {"clamp": lambda code, least=first, most=last: min(max(code, least), most)}
         middle = np.rint((first + last) / 2)
         found = middle if formula == "the middle code" else eval(formula.removeprefix("offset = "), names)
         assert float(q.zero_point) == pytest.approx(found, rel=1e-6), (code, scheme, formula)

@@ -122,7 +122,9 @@ _HOMES = {
     "fastq.results": ("BitInformation", "Comparison", "QParams", "QuantizedArray"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear", "requantize")  # that compiled code can call
+# that compiled code can call, or is told what to call in place of
+_COMPILED = {"dequantize_linear", "fake_quantize", "quantize_linear", "requantize"}
+_COMPILED |= {"choose_qparams", "dequantize", "quantize"}
 # modules that are public names; `io` is not in `__all__`, or a star would hide Python's own
 _MODULES = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 

@@ -340,7 +340,7 @@ def check_beside_qparams(*values: object) -> None:
     """Raise an error unless the options that QParams already have are at their defaults."""
     try:
         are_defaults = values == _DEFAULTS
-    except (TypeError, ValueError):  # an array among them is neither true nor false, or has fields
+    except Exception:  # an object of any library that can't be compared, or whose comparison is neither true nor false
         are_defaults = False
     if are_defaults:
         return
@@ -351,10 +351,10 @@ def check_beside_qparams(*values: object) -> None:
 
 
 def _is_default(value: Any, default: object) -> bool:
-    """Return whether an option has its default; arrays and lists never have."""
-    if value is default or isinstance(value, (list, tuple)):
+    """Return whether an option has its default; only numbers, strings and formats can be equal to it."""
+    if not isinstance(value, (str, int, float, np.integer, np.bool_, QType)):
         return value is default
-    return np.ndim(value) == 0 and bool(value == default)
+    return bool(value == default)
 
 
 def as_qparams(qparams: object) -> QParams:

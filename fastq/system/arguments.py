@@ -86,10 +86,12 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
     kind = type(value)
     if kind in (bool, np.timedelta64) or not issubclass(kind, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, not {shown(value)}")
-    if not least <= value <= most:
+    # NumPy would round `least` and `most` to the type of a scalar
+    number = value.item() if issubclass(kind, np.float16 | np.float32 | np.integer) else value
+    if not least <= number <= most:
         raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
     try:
-        return float(value)
+        return float(number)
     except OverflowError:  # an int too large for a float, if any number is in range
         return math.inf if value > 0 else -math.inf
 

@@ -535,6 +535,20 @@ def test_from_sources_alone(lines):
     assert run(code, setup="") == "7\n"
 
 
+def test_the_first_function_that_a_process_compiles_is_told_what_to_call():
+    """The name is looked up while Numba compiles, which is when fastq's functions are imported."""
+    code = """
+    import numba
+    numba.njit(lambda x: abs(x))(1)
+    import fastq
+    try:
+        numba.njit(lambda x: fastq.quantize(x, "int8"))(3.25)
+    except numba.TypingError as error:
+        print("call fastq.choose_qparams before, and there" in str(error))
+    """
+    assert run(code, setup="") == "True\n"
+
+
 @pytest.mark.slow("a process each", quick=lambda used: used)
 @pytest.mark.parametrize("used", [True, False])
 def test_by_the_entry_point_of_the_distribution(tmp_path, used):

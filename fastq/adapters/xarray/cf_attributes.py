@@ -101,7 +101,7 @@ def not_numbers(variable: Variable) -> str | None:
 
 def exclusions(ds: Dataset, exclude: Any) -> dict[Any, str]:
     """Return the variables that an argument excludes, with the reason."""
-    if isinstance(exclude, str) or not isinstance(exclude, Collection):
+    if isinstance(exclude, (str, memoryview)) or not isinstance(exclude, Collection):
         raise TypeError(f"exclude must be a list of names of variables, not {shown(exclude)}")
     for name in exclude:
         try:

@@ -129,6 +129,8 @@ def _without_neighbours(
 ) -> dict[Any, str]:
     """Return the variables of which `information` can't compare neighbours, with the reason."""
     dims = {name: data[name].dims for name, (option, _) in chosen.items() if option == "information"}
+    if dim is not None and not _can_be_a_name(dim):
+        return {}  # an error of the argument
     if dim is not None and dims and not any(dim in dims_of_variable for dims_of_variable in dims.values()):
         return {}  # an error of the argument
     reasons = {
@@ -191,9 +193,14 @@ def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any,
     return "keepbits", max(bits, 1)
 
 
+def _can_be_a_name(dim: Any) -> bool:
+    """Return whether an object can be compared with names of dimensions; NumPy's records raise an error."""
+    return isinstance(dim, Hashable) and not isinstance(dim, np.void)
+
+
 def _axis_of(name: Any, variable: Variable, dim: Any) -> int:
     for axis, known in enumerate(variable.dims):
-        if isinstance(dim, Hashable) and dim == known:
+        if _can_be_a_name(dim) and dim == known:
             return axis
     dims = ", ".join(map(str, variable.dims))
     raise ValueError(f"dim must be a dimension of {name!r}, one of {dims}, not {shown(dim)}")

@@ -51,6 +51,7 @@ LEAST_TEXT = 22
 SHORTEST = 4  # characters that texts keep in any case
 # a scheme up to its axis and block size, which are kept even where the rest is cut off
 GRANULARITY = re.compile(r".*?axis=\S+(?: blocks of \d+)?")
+DOT_BEHIND_STAR = re.compile(r"\*\.(?!\d)")  # which the star stands for as well
 
 
 def title_of(column: str) -> str:
@@ -147,7 +148,7 @@ def print_table(
     if omitted := [title_of(column) for column in columns if column not in widths]:
         losses.append(f"without {', '.join(omitted)}")
     if any(cell_len(text) > column_width for column, column_width in widths.items() for text in cells[column]):
-        losses.append("with texts shortened in their middle")
+        losses.append("with texts shortened, names to patterns that --include and --exclude take")
     if losses:
         print_wrapped(f"{', '.join(losses)}: this terminal has {width} columns; | less -S shows all", width, "  ")
 
@@ -198,7 +199,7 @@ def _table_width(widths: dict[str, int]) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """Shorten a text to a width: a name with dots in its middle, a scheme behind its block size."""
+    """Shorten a text to a width: a name to a pattern that fits it, a scheme behind its block size."""
     if cell_len(text) <= width:
         return text
     scheme = GRANULARITY.match(text)
@@ -206,11 +207,12 @@ def shorten(text: str, width: int) -> str:
         return f"{scheme[0]} ..."
     first, *middle, last = text.split(".") if text.count(".") > 1 else (text, "")
     for letters in range(max(map(len, middle), default=0), 0, -1):
-        words = [word if word.isdecimal() else word[:letters] for word in middle]
-        name = ".".join([first, *words, last])
+        words = [word if word.isdecimal() or len(word) <= letters + 1 else f"{word[:letters]}*" for word in middle]
+        name = DOT_BEHIND_STAR.sub("*", ".".join([first, *words, last]))
         if cell_len(name) <= width:
             return name
-    room = max(width - len("..."), 0)
+    mark = "..." if " " in text else "*"
+    room = max(width - len(mark), 0)
     start = set_cell_size(text, room // 2)
     end = set_cell_size(text[::-1], room - room // 2)[::-1]
-    return f"{start}...{end}"[:width]
+    return f"{start}{mark}{end}"[:width]

@@ -136,6 +136,16 @@ def test_fields_of_one_value_are_exact(value, code):
     same_bytes(xarray.decode_cf(packed).t.values.astype(np.float32), x)
 
 
+@pytest.mark.parametrize("ends", [(0, 1), (0, 100), (0, 255)])
+@pytest.mark.parametrize("code", FORMATS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_mask_is_its_two_values_again(ends, code, dtype):
+    mask = np.random.default_rng(3).choice(np.array(ends, dtype), (40, 50))
+    packed = fastq.xarray.pack(xarray.Dataset({"mask": (("y", "x"), mask)}), dtype=code)
+    for decoded in (xarray.decode_cf(packed), fastq.xarray.unpack(packed)):
+        assert np.array_equal(decoded["mask"].values, mask)
+
+
 def test_ranges_too_small_to_divide_are_their_minimum():
     # contract 25.4
     x = np.array([0, 1, 2], np.float32) * np.float32(1e-45)

@@ -8,6 +8,7 @@ from commands import run
 from safetensors.numpy import save_file
 
 from fastq.tools.cli.tables import DISPENSABLE, arrange_rows, print_table, shorten
+from fastq.tools.files.patterns import fits
 
 COLUMNS = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
 PARTS = "attention.output.dense", "attention.self.query", "intermediate.dense", "output.dense"
@@ -89,19 +90,20 @@ def test_a_pipe_gets_all(capsys, monkeypatch):
     ("text", "width", "expected"),
     [
         ("a.bc", 4, "a.bc"),
-        ("encoder.layer.10.attention.output.dense.weight", 34, "encoder.lay.10.att.out.den.weight"),
-        ("encoder.layer.10.attention.output.dense.weight", 25, "encoder.l.10.a.o.d.weight"),
-        ("encoder.layer.10.attention.output.dense.weight", 15, "encode...weight"),
+        ("encoder.layer.10.attention.output.dense.weight", 38, "encoder.lay*.10.att*out*den*weight"),
+        ("encoder.layer.10.attention.output.dense.weight", 26, "encoder.l*.10.a*o*d*weight"),
+        ("encoder.layer.10.attention.output.dense.weight", 15, "encoder*.weight"),
         ("int8 axis=0 symmetric", 12, "int8...etric"),
         ("int4 axis=-1 blocks of 32 symmetric mse", 34, "int4 axis=-1 blocks of 32 ..."),
         ("int4 axis=-1 blocks of 32 symmetric", 29, "int4 axis=-1 blocks of 32 ..."),
         ("int4 axis=-1 blocks of 32", 25, "int4 axis=-1 blocks of 32"),
-        ("general.name", 2, ".."),
-        ("漢字仮名交じり文の名前", 13, "漢字 ... 名前"),
+        ("general.name", 2, "*e"),
+        ("漢字仮名交じり文の名前", 13, "漢字仮*の名前"),
     ],
 )
 def test_texts_are_cut_in_their_middle(text, width, expected):
     assert shorten(text, width) == expected
+    assert " " in text or fits(text, expected)
 
 
 def test_what_has_no_error_is_a_row_for_each_reason():

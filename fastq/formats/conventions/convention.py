@@ -256,8 +256,8 @@ class Convention:
         self._check_variants()
 
     def _check_variants(self) -> None:
-        fixed = {"name", "system", "formats", "schemes", "operation_type", "stored_type", "zero_point", "variants"}
-        known = {field.name for field in fields(self)} - fixed
+        fixed = {"name", "system", "formats", "schemes", "operation_type", "stored_type", "codes_by", "zero_point"}
+        known = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
             as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))
             as_choice(name, "a field of variants", sorted(known))

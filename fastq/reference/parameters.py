@@ -87,7 +87,7 @@ def from_range(
 @np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 def _by_inverse(lo: Array, hi: Array, first: Any, steps: Any, row: Convention) -> tuple[Array, Array]:
     """Return scale and zero point of ranges, by the number of steps in a unit."""
-    # contract 5.9
+    # contract 5.15
     inverse = lo.dtype.type(1) / (hi - lo) * steps
     if row.narrow_range is not None:
         inverse = np.where(hi - lo <= lo.dtype.type(row.narrow_range), lo.dtype.type(1), inverse)

@@ -235,7 +235,7 @@ def test_the_end_farther_from_zero_has_the_first_code(api):
 
 @pytest.mark.parametrize("api", [fastq, reference])
 def test_scales_from_their_inverse(api):
-    # contract 5.9 and 5.10
+    # contract 5.15 and 5.16
     for hi, inverse in [(3.0, np.float32(1 / 3) * np.float32(15)), (2e-4, 2e4), (9e-5, 1.0)]:
         x = np.float32([0, hi])
         q = api.quantize(x, "uint4", convention="hqq")

@@ -1,5 +1,6 @@
 """Write docs/conventions.md, from the table of conventions and what was compared: `python docs/conventions_page.py`."""
 
+import itertools
 import json
 import textwrap
 from collections.abc import Callable
@@ -16,17 +17,19 @@ PARTS = ("array", "channels", "blocks")
 
 def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
     """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
-    cases: dict[str, list[tuple[str, str]]] = {}
-    for scheme in row.schemes:
-        for part in PARTS:
-            cases.setdefault(formula(row.under(scheme == "symmetric", part), scheme), []).append((scheme, part))
-    return [(text, "" if len(cases) == 1 else _named(where)) for text, where in cases.items()]
+    cases: dict[str, list[tuple[str, str, str]]] = {}
+    formats = ("", *dict.fromkeys(when for when, *_ in row.variants if when in row.formats))
+    for case in itertools.product(row.schemes, PARTS, formats):
+        scheme, part, code_format = case
+        cases.setdefault(formula(row.under(scheme == "symmetric", part, code_format), scheme), []).append(case)
+    return [(text, "" if len(cases) == 1 else _named(where, row)) for text, where in cases.items()]
 
 
-def _named(where: list[tuple[str, str]]) -> str:
-    schemes, parts = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
-    words = [*(schemes if len(schemes) == 1 else []), *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
-    return ", ".join(words) or "else"
+def _named(where: list[tuple[str, str, str]], row: Convention) -> str:
+    schemes, parts, formats = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
+    words = schemes if len(schemes) < len(row.schemes) else []
+    words = [*words, *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
+    return ", ".join([*words, *(formats if "" not in formats else [])]) or "else"
 
 
 def page(verified: Path) -> str:
@@ -71,10 +74,12 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         ("value", value_formula),
     ):
         lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
+    numbers = "scale and offset are" if row.codes_by == "unrounded" and row.zero_point == "offset" else "the scale is"
+    when = ", once codes are computed" if row.codes_by == "unrounded" else ""
     if row.stored_type == "input":
-        lines.append("- bfloat16 and float16: the scale is rounded to the dtype of x")
+        lines.append(f"- bfloat16 and float16: {numbers} rounded to the dtype of x{when}")
     elif row.stored_type in ("float16", "bfloat16"):
-        lines.append(f"- the scale is rounded to {row.stored_type}")
+        lines.append(f"- {numbers} rounded to {row.stored_type}{when}")
     if row.searched_signed:
         where = f"where a range of {' or '.join(row.searched_signed)} is searched for"
         lines.append(f"- {where}, the scale is negative if `hi > -lo` (symmetric)")

@@ -48,13 +48,30 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     steps = "(qmax - qmin)" if row.divisor == "steps" else "(qmax - qmin + 1)"
     number = "float64" if row.parameter_type == "float64" else "F"
     if scheme == "symmetric":
-        extreme = "-(hi if hi > -lo else lo)" if row.symmetric_extreme == "signed" else "max(-lo, hi)"
+        extreme = _EXTREMES[row.symmetric_extreme]
         scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / ({steps} / 2)"
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
         scale = f"{difference} / {steps}"
     rounded = ", rounded to F" if row.scale_rounded else ""
-    return f"{scale} in {number}{rounded}; {_degenerate(row)}"
+    return f"{scale} in {number}{rounded}; {_degenerate(row)}{_changed(row, scheme)}"
+
+
+# what a symmetric scale comes from
+_EXTREMES = {
+    "magnitude": "max(-lo, hi)",
+    "signed": "-(hi if hi > -lo else lo)",
+    "signed_low": "(-hi if hi > abs(lo) else abs(lo))",
+}
+
+
+def _changed(row: Convention, scheme: str) -> str:
+    """Return what becomes of an asymmetric scale at last."""
+    if scheme == "symmetric":
+        return ""
+    sign = "; negative unless abs(lo) > abs(hi)" if row.scale_sign == "farther_end" else ""
+    whole = "; then offset / k, k = rint(offset / scale), or where k is 0 the offset is 0"
+    return sign + (whole if row.scale_rounding == "whole_steps" else "")
 
 
 def _degenerate(row: Convention) -> str:
@@ -83,7 +100,8 @@ def _power(number: Any) -> str:
 def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
     """Return the formula of zero points."""
     if scheme != "symmetric" and row.zero_point == "offset":
-        return "offset = lo" if row.offset_code == "lowest" else "offset = lo - qmin * scale"
+        end, _ = _ends(row)
+        return f"offset = {end}" if row.offset_code == "lowest" else f"offset = {end} - qmin * scale"
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
     other = _other_zero_point(row, scheme)
     return f"{code}; if the scale was {_too_small(row)}: {other}" if other and row.degenerate != "floor" else code
@@ -97,8 +115,16 @@ def _other_zero_point(row: Convention, scheme: str) -> str:
     return ends.get(row.degenerate_zero_point, "0")
 
 
+def _ends(row: Convention) -> tuple[str, str]:
+    """Return the ends of an asymmetric range that have the first and the last code."""
+    if row.scale_sign == "positive":
+        return "lo", "hi"
+    return "(lo if abs(lo) > abs(hi) else hi)", "(hi if abs(lo) > abs(hi) else lo)"
+
+
 def _zero_point_of_range(row: Convention) -> str:
-    end, code = ("lo", "qmin") if row.zero_point_end == "lowest" else ("hi", "qmax")
+    lowest, highest = _ends(row)
+    end, code = (lowest, "qmin") if row.zero_point_end == "lowest" else (highest, "qmax")
     if row.zero_point == "float":
         return f"{code} - {end} / scale"
     whole = _ROUND[row.zero_point_rounding]

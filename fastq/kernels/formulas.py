@@ -13,7 +13,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
-from fastq.kernels.minifloat import in_half
+from fastq.kernels.minifloat import in_half, offset_as_kept, scale_as_kept
 from fastq.kernels.stochastic_rounding import round_at_random
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
@@ -329,6 +329,15 @@ def nvfp4_factor(scale, tensor):
 
 
 # --- codes to values --------------------------------------------------------------------------------------------------
+
+
+@traced
+def of_values(spec, s):
+    """Return a prepared scale with the numbers that values come from: the rule may round them once codes are known."""
+    if not spec.rule.kept:
+        return s
+    s = s._replace(scale=scale_as_kept(spec, s.scale))
+    return s._replace(zero_point=offset_as_kept(spec, s.zero_point)) if spec.rule.zero == "offset" else s
 
 
 @traced

@@ -152,6 +152,24 @@ def scale_in_half(spec, scale):
     return v.convert(decode(encode(scale, form), form), v.lane_type(scale)) if form else scale
 
 
+@traced
+def offset_as_kept(spec, offset):
+    """Round offsets, with which codes were computed, to the type that the rule keeps them in."""
+    form = _half(spec.rule.kept)
+    return v.convert(decode(encode(offset, form), form), v.lane_type(offset)) if form else offset
+
+
+@traced
+def scale_as_kept(spec, scale):
+    """Round scales as `offset_as_kept`; what would be 0 becomes the smallest number of that type."""
+    form = _half(spec.rule.kept)
+    if not form:
+        return scale
+    rounded = offset_as_kept(spec, scale)
+    least = v.copysign(v.constant(form.row.positive(2.0**-1000), scale), scale)
+    return v.select(rounded == v.constant(0, scale), least, rounded)
+
+
 def _half(name: str) -> Minifloat | None:
     return Minifloat(FLOAT_FORMATS[name]) if name else None
 

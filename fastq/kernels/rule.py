@@ -25,7 +25,11 @@ class RangeRule(NamedTuple):
     # what a degenerate scale becomes: a number, "floor", "epsilon" of the type of operations, or "value", that of a
     # constant array
     degenerate: float | str = 1.0
-    signed: bool = False  # whether a symmetric scale has the opposite sign of the value of largest magnitude
+    # whether a symmetric scale has the opposite sign of the value of largest magnitude: "", "signed", or "signed_low",
+    # where the lower end counts as below 0
+    signed: str = ""
+    from_farther: bool = False  # whether an asymmetric scale is negative unless the lower end is farther from 0
+    whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
     fits: bool = True  # whether no value of the range has a code out of range
     from_highest: bool = False  # whether the zero point is taken from the upper end
     rounding: str = "half_even"  # of the zero point; "": none, it is a float
@@ -54,6 +58,8 @@ class Rule(NamedTuple):
     signed: bool = False  # whether a scale may be negative
     compute: str = ""  # type of the arithmetic where it is not that of the scale
     half: str = ""  # "float16" or "bfloat16" where the result of each operation is rounded to it, else ""
+    # "float16" or "bfloat16" where scales and offsets from ranges are rounded to it once codes are computed, else ""
+    kept: str = ""
     range: RangeRule | None = None  # None where parameters are given
 
     @property

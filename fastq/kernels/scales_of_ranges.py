@@ -8,7 +8,15 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.formulas import computes_in, is_infinite, round_as
-from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
+from fastq.kernels.minifloat import (
+    decode,
+    encode,
+    in_half,
+    offset_as_kept,
+    power_below,
+    scale_as_kept,
+    scale_in_half,
+)
 
 
 @traced
@@ -27,7 +35,21 @@ def range_parameters(spec, lo, hi, args, scale):
     ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
     formula = symmetric if spec.range_scheme == "symmetric" else asymmetric
     scales, zero_points = formula(spec, *ends, compute)
+    if spec.rule.kept:
+        scales = _finite_when_kept(spec, scales, zero_points)
     return v.convert(scales, stored), v.convert(zero_points, stored)
+
+
+@traced
+def _finite_when_kept(spec, scales, zero_points):
+    """Make the scales infinite that will be, or whose offsets will be, once they are rounded to what is kept."""
+    infinity = v.constant(float("inf"), scales)
+    scales = v.select(is_infinite(scale_as_kept(spec, scales)), infinity, scales)
+    return (
+        v.select(is_infinite(offset_as_kept(spec, zero_points)), infinity, scales)
+        if spec.rule.zero == "offset"
+        else scales
+    )
 
 
 @traced
@@ -75,10 +97,25 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
     scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
+    if ranged.from_farther:
+        rises = v.absolute(lo) > v.absolute(hi)
+        scale = v.select(rises, scale, -scale)
+        lo, hi = v.select(rises, lo, hi), v.select(rises, hi, lo)
+    if ranged.whole_steps:
+        scale, lo = in_whole_steps(scale, lo)
     zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
     if spec.rule.zero == "offset":  # that of the widest ranges of float64 may be infinite where the scale is not
         scale = v.select(is_infinite(zero_point), infinity, scale)
     return scale, zero_point
+
+
+@traced
+def in_whole_steps(scale, offset):
+    """Change scales so that offsets are whole numbers of steps; offsets of less than half a step become 0."""
+    zero = v.constant(0, scale)
+    steps = v.rint(offset / scale)
+    whole = (steps != zero) & (is_infinite(steps) ^ True)
+    return v.select(whole, offset / steps, scale), v.select(steps == zero, zero, offset)
 
 
 @traced
@@ -91,7 +128,8 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     size = v.maximum(v.maximum(-lo, hi), zero)
     steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
     if ranged.signed:
-        least, most = v.minimum(lo, zero), v.maximum(hi, zero)
+        least = v.minimum(lo, zero) if ranged.signed == "signed" else -v.absolute(lo)
+        most = v.maximum(hi, zero)
         scale = v.select(most > -least, most, least) / -steps
     else:
         scale = size / steps

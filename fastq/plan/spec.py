@@ -82,7 +82,8 @@ class OpSpec:
     @cached_property
     def by_parameters(self) -> OpSpec:
         """The same where parameters are given."""
-        rule = self.arithmetic.rule._replace(range=None)
+        rule = self.arithmetic.rule
+        rule = rule._replace(range=None, kept=rule.kept if self.op == "fake" else "")
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), range_scheme=GIVEN)
 
 
@@ -103,7 +104,7 @@ def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     qtype = request.qtype
     symmetric = request.symmetric
     half = request.half
-    rule = rule_of(coding, qtype)._replace(half=half.operations)
+    rule = rule_of(coding, qtype)._replace(half=half.operations, kept=half.kept if by_range else "")
     range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
@@ -179,7 +180,9 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         floor=row.scale_floor,
         reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,
-        signed=row.symmetric_extreme == "signed" and symmetric,
+        signed=row.symmetric_extreme if symmetric and row.symmetric_extreme != "magnitude" else "",
+        from_farther=row.scale_sign == "farther_end",
+        whole_steps=row.scale_rounding == "whole_steps",
         fits=symmetric and row.divisor == "steps" and codes == qtype.ranges[True],
         from_highest=row.zero_point_end == "highest",
         rounding="" if row.zero_point == "float" else row.zero_point_rounding,

@@ -49,7 +49,9 @@ __all__ = [
     "unpack",
 ]
 
-Resolved = tuple[requests.Request, Callable[[], QParams]]
+# the parameters that codes are computed with, and those that are kept
+Both = tuple[QParams, QParams]
+Resolved = tuple[requests.Request, Callable[[], Both]]
 
 
 def quantize(
@@ -70,13 +72,13 @@ def quantize(
     noise = noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
-    p = parameters()
-    return QuantizedArray(pack_if_narrow(_encode(x, p, request, noise), p.dtype, out), p, x.shape)
+    p, kept = parameters()
+    return QuantizedArray(pack_if_narrow(_encode(x, p, request, noise), p.dtype, out), kept, x.shape)
 
 
 def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _request_by_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
+    return _request_by_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()[1]
 
 
 def quantize_linear(
@@ -174,8 +176,8 @@ def fake_quantize(
     noise = noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
-    p = parameters()
-    return deliver(decode(_encode(x, p, request, noise), p), requests.dtype_of_fakes(x.dtype), out)
+    p, kept = parameters()
+    return deliver(decode(_encode(x, p, request, noise), kept), requests.dtype_of_fakes(x.dtype), out)
 
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
@@ -276,7 +278,7 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
     given = check_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
         x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
-    ), lambda: given
+    ), lambda: (given, given)
 
 
 def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
@@ -286,7 +288,7 @@ def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLi
     parts = request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)
 
-    def parameters() -> QParams:
+    def parameters() -> Both:
         values = widen(x)
         number = nan_as_zero(values, request.nan)
         lo, hi = range_of(number, parts)
@@ -294,7 +296,9 @@ def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLi
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
         asked = RangeParameters(request, spoiled, tensor_scale)
         method = request.search
-        return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method, weights))
+        ends = (lo, hi) if method is None else least_error(number, lo, hi, asked, method, weights)
+        p = asked.of(*ends)
+        return p, asked.kept(p)
 
     return request, parameters
 

@@ -292,7 +292,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     nan = check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolve(qtype, coding.row, always, kind_of(parts.axes, block_size), block_size, weighed)
-        if search.signs == 2:
+        if search.signs == 2 and coding.row.symmetric_extreme == "magnitude":
             coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
     return Request(
         qtype=qtype,

@@ -18,10 +18,11 @@ _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
 class HalfPrecision(NamedTuple):
-    """Dtypes to which scales and results of operations are rounded, "float16" or "bfloat16"; "" for no rounding."""
+    """Dtypes to which numbers are rounded, "float16" or "bfloat16"; "" for no rounding."""
 
-    scale: str = ""
-    operations: str = ""
+    scale: str = ""  # scales, before anything is computed with them
+    operations: str = ""  # results of operations
+    kept: str = ""  # scales and offsets, after codes were computed with them
 
 
 UNROUNDED = HalfPrecision()
@@ -61,11 +62,23 @@ class Convention:
         Type in which the scale is kept, and a zero point that is not an integer. Codes are still computed in F. With
         "input" a scale for bfloat16 or float16 input is rounded to that type before a zero point or codes are computed
         from it, and with "float16" or "bfloat16" the scale for any input; the result is such a number in F.
+    codes_by : {"stored", "unrounded"}
+        Scale that codes of an array are computed with: as it is kept; or as it was before it was rounded to half
+        precision, which is then the last step, and rounds an offset, too. Values, and codes under parameters that are
+        given, always come from what is kept.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
+    scale_sign : {"positive", "farther_end"}
+        Sign of an asymmetric scale: positive; or negative unless ``abs(lo) > abs(hi)``. Then the end that is farther
+        from 0 has the code qmin, and formulas of zero points have it in the place of lo, and the other one in that of
+        hi.
+    scale_rounding : {"nearest", "whole_steps"}
+        With "whole_steps" the offset becomes a whole number of steps, after a scale that is degenerate was replaced: k
+        is ``rint(offset / scale)``, and where it is finite and not 0 the scale becomes ``offset / k``; where it is 0
+        the offset becomes 0. That needs an offset at the lowest code.
     scale_floor : float or None
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
         where these are rounded to that of the input.
@@ -106,9 +119,10 @@ class Convention:
     decode : {"point", "middle"}
         The value of a code: ``(code - zero_point) * scale`` (with an offset: ``offset + steps * scale``), or half a
         step more.
-    symmetric_extreme : {"magnitude", "signed"}
+    symmetric_extreme : {"magnitude", "signed", "signed_low"}
         A symmetric scale comes from ``max(-lo, hi)``; or from whichever of lo and hi is larger in magnitude, as ``it /
-        -(divisor / 2)``, and is then negative for hi.
+        -(divisor / 2)``, and is then negative for hi. With "signed_low" lo stands for ``-abs(lo)``, and is not widened
+        to 0: the scale of a positive constant is positive, and its code is clamped.
     searched_signed : tuple of str
         Formats whose symmetric scales are "signed" where a range is searched for.
     narrow : str or tuple of str
@@ -123,7 +137,7 @@ class Convention:
         Whether codes are clamped to the codes for which the parameters were computed, or to all codes of the format.
     variants : tuple of (str, str, object)
         Fields with another value under a condition: the condition, the field, the value. Conditions are "asymmetric"
-        and "symmetric", and "array", "channels" and "blocks" for the elements that share a parameter.
+        and "symmetric", "array", "channels" and "blocks" for the elements that share a parameter, and code formats.
 
     Examples
     --------
@@ -142,8 +156,11 @@ class Convention:
     operation_type: str = _one_of("compute", "input")
     parameter_type: str = _one_of("compute", "float64")
     stored_type: str = _one_of("compute", "float64", "input", *_HALVES)
+    codes_by: str = _one_of("stored", "unrounded")
     span_type: str = _one_of("parameter", "compute")
     divisor: str = _one_of("steps", "codes")
+    scale_sign: str = _one_of("positive", "farther_end")
+    scale_rounding: str = _one_of("nearest", "whole_steps")
     scale_floor: float | None = None
     tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
@@ -159,7 +176,7 @@ class Convention:
     quotient: str = _one_of("divide", "reciprocal", "reciprocal_of_double", "range")
     rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
     decode: str = _one_of("point", "middle")
-    symmetric_extreme: str = _one_of("magnitude", "signed")
+    symmetric_extreme: str = _one_of("magnitude", "signed", "signed_low")
     searched_signed: tuple[str, ...] = ()
     narrow: str | tuple[str, ...] = "all"
     reserves_fill: bool = False
@@ -201,19 +218,29 @@ class Convention:
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
         if self.operation_type == "input" and self.quotient == "range":
             raise ValueError("operation_type='input' needs a quotient other than 'range', which decodes values")
-        if self.tiny_scale == "reaching" and self.symmetric_extreme == "signed":
+        if self.tiny_scale == "reaching" and self.symmetric_extreme != "magnitude":
             raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude', which gives positive scales")
+        if self.codes_by == "unrounded" and (self.operation_type == "input" or self.stored_type == "float64"):
+            raise ValueError(
+                "codes_by='unrounded' needs operation_type='compute' and scales that are kept in F or less"
+            )
+        if self.codes_by == "unrounded" and self.quotient == "range":
+            raise ValueError("codes_by='unrounded' needs a quotient other than 'range', which decodes values")
+        if self.scale_rounding == "whole_steps" and (self.zero_point, self.offset_code) != ("offset", "lowest"):
+            raise ValueError("scale_rounding='whole_steps' needs zero_point='offset' and offset_code='lowest'")
         self._check_variants()
 
     def _check_variants(self) -> None:
         fixed = {"name", "system", "formats", "schemes", "operation_type", "stored_type", "zero_point", "variants"}
         known = {field.name for field in fields(self)} - fixed
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
-            as_choice(condition, "a condition of variants", _CONDITIONS)
+            as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))
             as_choice(name, "a field of variants", sorted(known))
+        formats = ("", *(condition for condition, *_ in self.variants if condition in QTYPES))
         for scheme in self.schemes if self.variants else ():
             for part in ("array", "channels", "blocks"):
-                self.under(scheme == "symmetric", part)
+                for code_format in formats:
+                    self.under(scheme == "symmetric", part, code_format)
 
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
@@ -231,9 +258,12 @@ class Convention:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def under(self, symmetric: bool, part: str) -> Convention:
-        """Return the row with the variants for a scheme and parameters of an "array", of "channels" or of "blocks"."""
-        holds = ("symmetric" if symmetric else "asymmetric", part)
+    def under(self, symmetric: bool, part: str, code_format: str = "") -> Convention:
+        """Return the row with the variants for a scheme, parameters of a part and a format.
+
+        Parts are "array", "channels" and "blocks".
+        """
+        holds = ("symmetric" if symmetric else "asymmetric", part, code_format)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
     def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
@@ -252,7 +282,14 @@ class Convention:
         half = dtype.name if dtype.name in _HALVES else ""
         scale = half if "input" in (self.operation_type, self.stored_type) else ""
         scale = self.stored_type if self.stored_type in _HALVES else scale
+        if self.codes_by == "unrounded":
+            return HalfPrecision(kept=scale)
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
+
+    @cached_property
+    def before_rounding(self) -> Convention:
+        """The row whose parameters are those that codes are computed with, before ``codes_by`` has them rounded."""
+        return self if self.codes_by == "stored" else replace(self, codes_by="stored", stored_type="compute")
 
     def dtypes(self, qtype: QType, compute: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
         """Return the types of scales and of zero points for values of a compute type."""
@@ -262,7 +299,8 @@ class Convention:
     @cached_property
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
-        return self.symmetric_extreme == "signed" or self.degenerate == "value" or bool(self.searched_signed)
+        from_range = self.symmetric_extreme != "magnitude" or self.scale_sign != "positive"
+        return from_range or self.degenerate == "value" or bool(self.searched_signed)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

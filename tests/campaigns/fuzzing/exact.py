@@ -137,7 +137,7 @@ def _row(convention):
 def _row_of(p):
     """The row by which parameters are used."""
     kind = Granularity(p.axis, p.block_size).kind
-    return _row(p.convention).under(p.symmetric, "channels" if kind == "axes" else kind)
+    return _row(p.convention).under(p.symmetric, "channels" if kind == "axes" else kind, as_qtype(p.dtype).format)
 
 
 def operation_type(row, dtype):
@@ -350,7 +350,10 @@ def _check_values(codes, shape, p, ftype, actual):
 
 
 def _check_parameters(x, p):
-    """Parameters of ranges: of integers by the formulas of any convention, of other formats by those of "onnx"."""
+    """Check parameters of ranges, and return those that codes are computed with.
+
+    Those of integers are by the formulas of any convention, those of other formats by those of "onnx".
+    """
     ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
     kept = "float64" if row.stored_type == "float64" else ftype
     groups = _groups(x, p.axis, p.block_size, *(np.asarray(each, np.float64) for each in (p.scale, p.zero_point)))
@@ -363,6 +366,10 @@ def _check_parameters(x, p):
         codes = -numbers(qtype.float_format)[-2], numbers(qtype.float_format)[-2]
     else:
         codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
+    half = x.dtype.name if row.stored_type == "input" else row.stored_type
+    half = half if half in _HALVES else ""
+    is_first = row.codes_by == "stored"  # whether scales are rounded first
+    unrounded = []
     for which, (group, *found) in enumerate(groups):
         lo, hi = (rounded(end, ftype) for end in (min(group), max(group)))
         size = max(-lo, hi, Fraction(0))
@@ -371,11 +378,21 @@ def _check_parameters(x, p):
         elif qtype.codebook:
             step, point = size, 0
         else:
-            half = x.dtype.name if row.stored_type == "input" else row.stored_type
-            half = half if half in _HALVES else ""
-            found_by_range = range_parameters(lo, hi, row, codes, p.symmetric, ftype, half)
+            found_by_range = range_parameters(lo, hi, row, codes, p.symmetric, ftype, half if is_first else "")
             step, point = (rounded(each, kept) for each in found_by_range)
+        unrounded += [(step, point)]
+        if half and not is_first:
+            least = Fraction(2) ** _TYPES[half][1]
+            step = _positive(abs(step), half, least) * (1 if step > 0 else -1)
+            point = rounded(point, half) if row.zero_point == "offset" else point
         _expect(f"scale and zero_point {which}", found, [step, point])
+    if is_first or not half:
+        return p
+    steps, points = (np.array([float(each) for each in numbers]) for numbers in zip(*unrounded, strict=True))
+    scale, zero_point = np.asarray(p.scale), np.asarray(p.zero_point)
+    return p.with_values(
+        steps.reshape(scale.shape).astype(scale.dtype), points.reshape(scale.shape).astype(zero_point.dtype)
+    )
 
 
 def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
@@ -389,8 +406,10 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if row.includes_zero or symmetric:
         lo, hi = min(lo, Fraction(0)), max(hi, Fraction(0))
     if symmetric:
-        signed = row.symmetric_extreme == "signed"
-        scale = rounded((-hi if hi > -lo else -lo) / (steps / 2) if signed else max(-lo, hi) / (steps / 2), ptype)
+        least = -abs(smallest) if row.symmetric_extreme == "signed_low" else lo
+        signed = row.symmetric_extreme != "magnitude"
+        extreme = (-hi if hi > -least else -least) if signed else max(-lo, hi)
+        scale = rounded(extreme / (steps / 2), ptype)
     elif row.span_type == "compute":
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
@@ -418,6 +437,13 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     degenerate = degenerate and row.degenerate != "floor"
     if symmetric:
         return scale, Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
+    if row.scale_sign == "farther_end" and not abs(lo) > abs(hi):
+        scale = -scale
+        lo, hi = hi, lo
+    if row.scale_rounding == "whole_steps":
+        k = whole(rounded(divide(lo, scale), ptype))
+        scale = rounded(divide(lo, k), ptype) if k not in (0, INF, -INF) else scale
+        lo = lo if k else Fraction(0)
     if row.zero_point == "offset":
         return scale, lo if row.offset_code == "lowest" else rounded(lo - rounded(first * scale, ptype), ptype)
     if degenerate:
@@ -498,17 +524,18 @@ def _ranged(call, result):
     if isinstance(result, np.ndarray):
         options = {name: each for name, each in call.options.items() if name not in ("saturate", "out")}
         p = fastq.reference.choose_qparams(*call.args, **options)
-    _check_parameters(x, p)
-    return p is result or _with_parameters(call, p, result)
+    by = _check_parameters(x, p)
+    return p is result or _with_parameters(call, p, result, by=by)
 
 
-def _with_parameters(call, p, result, codes=None):
-    """Codes by parameters, or what values these stand for."""
+def _with_parameters(call, p, result, codes=None, by=None):
+    """Codes by parameters, or what values these stand for; codes by other parameters if they are given."""
     x, qtype, stored = _plain(call.args[0]), as_qtype(p.dtype), getattr(result, "codes", codes)
     ftype = compute_type(x.dtype)
     if (p := _stored(p, ftype)) is None:
         return False
-    codes = _codes(x, p, call.options.get("nan", "raise"), call.options.get("saturate", True))
+    by = p if by is None else _stored(by, ftype)
+    codes = _codes(x, by, call.options.get("nan", "raise"), call.options.get("saturate", True))
     if stored is None:
         return _check_values(codes, x.shape, p, ftype, _plain(result))
     _expect("codes", (_flat(stored, qtype), stored.shape), _packed(codes, x.shape, qtype))

@@ -85,6 +85,8 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         lines.append(f"- {where}, the scale is negative if `hi > -lo` (symmetric)")
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation except that of values is rounded to the dtype of x")
+    if row.narrow_unsigned == "highest":
+        lines.append("- symmetric codes of unsigned formats: 0 to 2^bits - 2")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
     return "\n".join([*lines, *_verification(compared), ""])
 

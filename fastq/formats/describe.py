@@ -48,13 +48,16 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     steps = "(qmax - qmin)" if row.divisor == "steps" else "(qmax - qmin + 1)"
     number = "float64" if row.parameter_type == "float64" else "F"
     if scheme == "symmetric":
-        extreme = _EXTREMES[row.symmetric_extreme]
+        extreme = _floored(_EXTREMES[row.symmetric_extreme], row)
         scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / ({steps} / 2)"
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
-        scale = f"{difference} / {steps}"
+        scale = f"{_floored(difference, row)} / {steps}"
     rounded = ", rounded to F" if row.scale_rounded else ""
-    return f"{scale} in {number}{rounded}; {_degenerate(row)}{_changed(row, scheme)}"
+    if row.scale_digits != "all":
+        rounded += f", rounded to {row.scale_digits} and then {row.stored_type}"
+    degenerate = f"; {_degenerate(row)}" if _may_be_too_small(row) else ""
+    return f"{scale} in {number}{rounded}{degenerate}{_changed(row, scheme)}"
 
 
 # what a symmetric scale comes from
@@ -63,6 +66,11 @@ _EXTREMES = {
     "signed": "-(hi if hi > -lo else lo)",
     "signed_low": "(-hi if hi > abs(lo) else abs(lo))",
 }
+
+
+def _floored(size: str, row: Convention) -> str:
+    """Return the size of a range that scales come from, which may have a least magnitude."""
+    return f"max({size}, {_power(row.range_floor)})" if row.range_floor else size
 
 
 def _changed(row: Convention, scheme: str) -> str:
@@ -80,6 +88,11 @@ def _degenerate(row: Convention) -> str:
         return f"at least {_floor(row)}"
     words = {"value": "the constant", "epsilon": "the epsilon of that type"}
     return f"{up}if {_too_small(row)}: {words.get(str(row.degenerate)) or _power(row.degenerate)}"
+
+
+def _may_be_too_small(row: Convention) -> bool:
+    """Return whether scales may have to be replaced: not if they come from a least range, and all their digits stay."""
+    return not row.range_floor or row.scale_floor != 0.0 or row.scale_digits != "all" or row.stored_type != "compute"
 
 
 def _floor(row: Convention) -> str:
@@ -104,7 +117,8 @@ def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
         return f"offset = {end}" if row.offset_code == "lowest" else f"offset = {end} - qmin * scale"
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
     other = _other_zero_point(row, scheme)
-    return f"{code}; if the scale was {_too_small(row)}: {other}" if other and row.degenerate != "floor" else code
+    differs = other and row.degenerate != "floor" and _may_be_too_small(row)
+    return f"{code}; if the scale was {_too_small(row)}: {other}" if differs else code
 
 
 def _other_zero_point(row: Convention, scheme: str) -> str:
@@ -124,10 +138,13 @@ def _ends(row: Convention) -> tuple[str, str]:
 
 def _zero_point_of_range(row: Convention) -> str:
     lowest, highest = _ends(row)
-    end, code = (lowest, "qmin") if row.zero_point_end == "lowest" else (highest, "qmax")
-    if row.zero_point == "float":
+    end, code = (highest, "qmax") if row.zero_point_end == "highest" else (lowest, "qmin")
+    whole = "" if row.zero_point == "float" else _ROUND[row.zero_point_rounding]
+    if row.zero_point_end == "both":
+        point = f"(qmin * {highest} - qmax * {lowest}) / ({highest} - {lowest})"
+        return f"clamp({whole}({point}))" if whole else point
+    if not whole:
         return f"{code} - {end} / scale"
-    whole = _ROUND[row.zero_point_rounding]
     rounded = f"{code} - {whole}({end} / scale)" if row.zero_point_rounded == "quotient" else ""
     return f"clamp({rounded or f'{whole}({code} - {end} / scale)'})"
 

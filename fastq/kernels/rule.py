@@ -19,6 +19,8 @@ class RangeRule(NamedTuple):
     span_in_compute: bool = False  # whether the difference of the ends is taken in the type of the values all the same
     # whether the scale is rounded to the type of the values before the zero point is taken by it
     rounds_scale: bool = False
+    least: float = 0.0  # the least size of the range that a scale comes from
+    digits: str = ""  # "float16" or "bfloat16" where the scale is rounded to it before it is rounded to `half`, else ""
     divisor: int = 0  # what is added to the number of code steps to get the divisor of the range
     floor: float | None = None  # below it a scale is degenerate, and so is 0; None: the smallest normal number
     reaches: bool = False  # whether a scale of few digits is rounded up where the end of the range would be clamped
@@ -31,7 +33,7 @@ class RangeRule(NamedTuple):
     from_farther: bool = False  # whether an asymmetric scale is negative unless the lower end is farther from 0
     whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
     fits: bool = True  # whether no value of the range has a code out of range
-    from_highest: bool = False  # whether the zero point is taken from the upper end
+    zero_from: str = "lowest"  # what the zero point is taken from: the "lowest" or the "highest" end, or "both"
     rounding: str = "half_even"  # of the zero point; "": none, it is a float
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
     rounds_quotient: bool = False

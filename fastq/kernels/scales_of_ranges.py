@@ -93,10 +93,15 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
         scale = in_half(spec, in_half(spec, hi - lo) / divisor)
     else:
         scale = (_range_over_double if within == types.float64 else _range_over)(lo, hi, divisor)
+    size = hi - lo
+    if ranged.least:  # quotients by the same number keep their order
+        floor = in_half(spec, v.constant(ranged.least, lo))
+        size = v.maximum(size, floor)
+        scale = v.maximum(scale, in_half(spec, floor / divisor))
     infinity = v.constant(float("inf"), scale)
     if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
-    scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
+    scale, usable = _usable(spec, scale, lo, size, divisor, compute)
     if ranged.from_farther:
         rises = v.absolute(lo) > v.absolute(hi)
         scale = v.select(rises, scale, -scale)
@@ -125,12 +130,13 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     zero = v.constant(0, lo)
     two = v.constant(2, lo)
     middle = v.rint((lowest + highest) / two)
-    size = v.maximum(v.maximum(-lo, hi), zero)
+    size = v.maximum(v.maximum(-lo, hi), in_half(spec, v.constant(ranged.least, lo)))
     steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
     if ranged.signed:
         least = v.minimum(lo, zero) if ranged.signed == "signed" else -v.absolute(lo)
         most = v.maximum(hi, zero)
-        scale = v.select(most > -least, most, least) / -steps
+        floor = in_half(spec, v.constant(ranged.least, lo))
+        scale = v.select(most > -least, v.maximum(most, floor), v.minimum(least, -floor)) / -steps
     else:
         scale = size / steps
     scale, usable = _usable(spec, scale, lo, size, steps, compute)
@@ -220,18 +226,29 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
     zero = v.constant(0, lo)
     if spec.rule.zero == "offset":
         return lo if spec.rule.lowest else in_half(spec, lo - in_half(spec, lowest * scale))
-    end, distance = (highest, hi / scale) if ranged.from_highest else (lowest, lo / scale)
+    end, distance = (highest, hi / scale) if ranged.zero_from == "highest" else (lowest, lo / scale)
     distance = in_half(spec, distance)
+    zero_point = in_half(spec, end - distance)
+    if ranged.zero_from == "both":
+        zero_point = _zero_point_between(spec, lo, hi, lowest, highest, zero_point)
     if not ranged.rounding:
-        return v.select(usable, in_half(spec, end - distance), zero)
-    if ranged.rounds_quotient:
+        return v.select(usable, zero_point, zero)
+    if ranged.rounds_quotient and ranged.zero_from != "both":
         zero_point = end - round_as(ranged.rounding, distance)
     else:
-        zero_point = round_as(ranged.rounding, in_half(spec, end - distance))
+        zero_point = round_as(ranged.rounding, zero_point)
     beside = lowest if ranged.zero_when_degenerate == "lowest" else v.constant(0, lowest)
     if ranged.zero_when_degenerate == "end":
         beside = v.select(lo < zero, v.full_like(highest, lo), v.full_like(beside, lo))
     return v.select(usable, v.minimum(v.maximum(zero_point, lowest), highest), beside)
+
+
+@traced
+def _zero_point_between(spec, lo, hi, lowest, highest, other):
+    """Compute the zero point from both ends of the range; where products overflow or it has no size, it is `other`."""
+    above, below = in_half(spec, lowest * hi), in_half(spec, highest * lo)
+    point = in_half(spec, in_half(spec, above - below) / in_half(spec, hi - lo))
+    return v.select(is_infinite(point) | v.is_nan(point), other, point)
 
 
 @traced

@@ -51,15 +51,18 @@ def from_range(
     middle = np.rint((first + last) / 2)
     form = FLOAT_FORMATS[stored] if stored else None
     steps = last - first + ptype(row.divisor == "codes")
+    floor = in_half(np.asarray(ptype(row.range_floor)), half)  # contract 5.20
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
+    size = np.maximum(size, floor)
     if symmetric and row.symmetric_extreme != "magnitude":  # contract 5.8
         least = lo if row.symmetric_extreme == "signed" else farthest
-        scale = np.asarray(np.where(hi > -least, hi, least) / -steps)
+        extreme = np.where(hi > -least, np.maximum(hi, floor), np.minimum(least, -floor))
+        scale = np.asarray(extreme / -steps)
     elif symmetric:
         scale = np.asarray(size / steps)
     else:
-        scale = _asymmetric_scale(lo, hi, steps, row, ftype, half)
-    scale = in_half(scale, stored)
+        scale = np.maximum(_asymmetric_scale(lo, hi, steps, row, ftype, half), in_half(floor / steps, half))
+    scale = in_half(in_half(scale, "" if row.scale_digits == "all" else row.scale_digits), stored)
     if row.tiny_scale == "reaching":
         scale = _reaching(scale, size, steps, form, ftype)
     scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
@@ -167,14 +170,19 @@ def _asymmetric_scale(lo: Array, hi: Array, steps: Any, row: Convention, compute
     return np.asarray(np.where(np.isinf(span), np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))), span / steps))
 
 
+@np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any, half: str) -> Array:
     """Return the codes of 0.0: whole and clamped, unless the convention has floats for them."""
-    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    end, code = (hi, last) if row.zero_point_end == "highest" else (lo, first)
     distance = in_half(end / scale, half)
+    point = in_half(np.asarray(code - distance), half)
+    if row.zero_point_end == "both":  # contract 5.22
+        between = in_half(in_half(first * hi, half) - in_half(last * lo, half), half) / in_half(hi - lo, half)
+        point = np.where(np.isfinite(in_half(between, half)), in_half(between, half), point)
     if row.zero_point == "float":
-        return in_half(np.asarray(code - distance), half)
-    if row.zero_point_rounded == "quotient":
+        return np.asarray(point)
+    if row.zero_point_rounded == "quotient" and row.zero_point_end != "both":
         zero_point = code - round_to_integers(distance, row.zero_point_rounding)
     else:
-        zero_point = round_to_integers(in_half(code - distance, half), row.zero_point_rounding)
+        zero_point = round_to_integers(np.asarray(point), row.zero_point_rounding)
     return np.asarray(np.clip(zero_point, first, last))

@@ -93,6 +93,11 @@ def rules(*wanted):
             for y in (near.astype(np.float32), near.clip(-9e3, 9e3).astype(np.float16)):
                 same_quantized(*both("quantize", y, code, **options))
                 same_bytes(*both("fake_quantize", y, code, **options))
+    least = dataclasses.replace(rows["ai-edge"], name="least range", range_floor=0.5)
+    for row, code in ((least, "int8"), (rows["ai-edge"], "int4"), (rows["coremltools"], "uint8")):
+        for symmetric in (False, True) if row.name in wanted else ():
+            options = {"axis": 1, "block_size": 32, "symmetric": symmetric, "convention": row}
+            same_quantized(*both("quantize", near.clip(-9e3, 9e3).astype(np.float32), code, **options))
     if "kept" in wanted:
         refused(lambda: fastq.quantize(np.float32([1e7, -1e8]), "int8", symmetric=True, convention=kept))
 

@@ -85,6 +85,17 @@ OWN = {
         zero_point_end="highest",
         symmetric_extreme="signed_low",
     ),
+    "range of a least size": fastq.Convention(
+        "range of a least size",
+        scale_floor=0.0,
+        range_floor=0.05,
+        scale_digits="bfloat16",
+        stored_type="float16",
+        zero_point_end="both",
+        zero_point_rounded="quotient",
+        narrow_unsigned="highest",
+        variants=(("channels", "symmetric_extreme", "signed"), ("blocks", "stored_type", "bfloat16")),
+    ),
     "whole steps": fastq.Convention(
         "whole steps",
         schemes=("asymmetric",),
@@ -503,6 +514,8 @@ def test_float_zero_points_below_float32_are_zero(impl):
         ({"scale_floor": -1.0}, "scale_floor must be"),
         ({"degenerate": 0.0}, "degenerate must be"),
         ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
+        ({"range_floor": -1e-9}, "range_floor must be 0.0 or a positive finite number, not -1e-09"),
+        ({"range_floor": np.float64("inf")}, "range_floor must be"),
         ({"tiny_scale": "reaching", "symmetric_extreme": "signed"}, "needs symmetric_extreme='magnitude'"),
         ({"operation_type": "input", "stored_type": "float64"}, "operation_type='input' needs parameters"),
         ({"codes_by": "unrounded", "stored_type": "float64"}, "codes_by='unrounded' needs operation_type='compute'"),
@@ -566,7 +579,7 @@ def test_names():
     assert list(ROWS) == [
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
-        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "mlx", "nncf"),
+        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "mlx", "nncf", "ai-edge", "coremltools"),
         *("sentence-transformers", "faiss", "cf", "textbook"),
     ]
 

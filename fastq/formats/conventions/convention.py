@@ -68,6 +68,11 @@ class Convention:
         given, always come from what is kept.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
+    range_floor : float
+        The least size of a range, which is ``hi - lo``, or ``max(-lo, hi)`` in the symmetric scheme: the scale of a
+        smaller one is that of this size.
+    scale_digits : {"all", "float16", "bfloat16"}
+        Type to which a scale is rounded before it is rounded to ``stored_type``.
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
@@ -99,8 +104,9 @@ class Convention:
     zero_point : {"integer", "float", "offset"}
         The kind of the zero point: a code; a float among the codes, neither rounded nor clamped; or a value, in the
         units of the array.
-    zero_point_end : {"lowest", "highest"}
-        ``qmin - lo / scale`` or ``qmax - hi / scale``.
+    zero_point_end : {"lowest", "highest", "both"}
+        ``qmin - lo / scale``; ``qmax - hi / scale``; or ``(qmin * hi - qmax * lo) / (hi - lo)``, and where that is
+        infinite or NaN the first.
     zero_point_rounding : {"half_even", "half_away", "floor", "trunc"}
         The rounding of an integer zero point.
     zero_point_rounded : {"difference", "quotient"}
@@ -127,6 +133,8 @@ class Convention:
         Formats whose symmetric scales are "signed" where a range is searched for.
     narrow : str or tuple of str
         Formats whose symmetric scheme has as many codes below the middle as above: "all", or names.
+    narrow_unsigned : {"lowest", "highest"}
+        The code that unsigned ones of these leave out; the middle is half of the number of codes, or one less.
     reserves_fill : bool
         Whether one code is never used: the lowest of signed formats, the highest of unsigned ones.
     reduce_range : bool
@@ -158,6 +166,8 @@ class Convention:
     stored_type: str = _one_of("compute", "float64", "input", *_HALVES)
     codes_by: str = _one_of("stored", "unrounded")
     span_type: str = _one_of("parameter", "compute")
+    range_floor: float = 0.0
+    scale_digits: str = _one_of("all", *_HALVES)
     divisor: str = _one_of("steps", "codes")
     scale_sign: str = _one_of("positive", "farther_end")
     scale_rounding: str = _one_of("nearest", "whole_steps")
@@ -167,7 +177,7 @@ class Convention:
     degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end")
     scale_rounded: bool = False
     zero_point: str = _one_of("integer", "float", "offset")
-    zero_point_end: str = _one_of("lowest", "highest")
+    zero_point_end: str = _one_of("lowest", "highest", "both")
     zero_point_rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
     zero_point_rounded: str = _one_of("difference", "quotient")
     zero_point_inside: bool = False
@@ -179,6 +189,7 @@ class Convention:
     symmetric_extreme: str = _one_of("magnitude", "signed", "signed_low")
     searched_signed: tuple[str, ...] = ()
     narrow: str | tuple[str, ...] = "all"
+    narrow_unsigned: str = _one_of("lowest", "highest")
     reserves_fill: bool = False
     reduce_range: bool = False
     reduced: tuple[tuple[str, int, int], ...] = ()
@@ -203,6 +214,9 @@ class Convention:
             raise ValueError(
                 f"degenerate must be 'floor', 'value', 'epsilon' or a positive number, not {shown(degenerate)}"
             )
+        if not (_is_number(self.range_floor) and 0.0 <= self.range_floor <= sys.float_info.max):
+            raise ValueError(f"range_floor must be 0.0 or a positive finite number, not {shown(self.range_floor)}")
+        vars(self)["range_floor"] = float(self.range_floor)
         vars(self)["degenerate"] = str(degenerate) if isinstance(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a valid scale: None or a positive number")
@@ -231,7 +245,7 @@ class Convention:
         self._check_variants()
 
     def _check_variants(self) -> None:
-        fixed = {"name", "system", "formats", "schemes", "operation_type", "stored_type", "zero_point", "variants"}
+        fixed = {"name", "system", "formats", "schemes", "operation_type", "zero_point", "variants"}
         known = {field.name for field in fields(self)} - fixed
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
             as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))
@@ -269,13 +283,17 @@ class Convention:
     def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
         """Return the first and the last of the codes for which parameters are computed."""
         if self.reduce_range:
-            for name, first, last in self.reduced:
+            for name, least, most in self.reduced:
                 if name == qtype.name:
-                    return first, last
+                    return least, most
             return qtype.qmin // 2, qtype.qmax // 2
         if self.reserves_fill:
             return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
-        return qtype.ranges[symmetric and (self.narrow == "all" or qtype.format in self.narrow)]
+        narrow = symmetric and (self.narrow == "all" or qtype.format in self.narrow)
+        first, last = qtype.ranges[narrow]
+        if narrow and not qtype.signed and self.narrow_unsigned == "highest":
+            return first - 1, last - 1
+        return first, last
 
     def half_precision_for(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""

@@ -103,4 +103,28 @@ ROWS = (
         narrow=(),
         variants=(("symmetric", "divisor", "codes"),),
     ),
+    Convention(
+        "ai-edge",
+        "ai-edge-quantizer: weights per tensor, channel and block, and activations",
+        formats=("int8", "int16", "int4", "int2"),
+        scale_floor=0.0,
+        range_floor=1e-9,
+        zero_point_inside=True,
+        clamp="format",
+        variants=(
+            ("int8", "clamp", "range"),
+            ("int16", "clamp", "range"),
+            ("blocks", "scale_digits", "bfloat16"),
+            ("blocks", "stored_type", "float16"),
+        ),
+    ),
+    Convention(
+        "coremltools",
+        "coremltools: linear_quantize_weights, modes linear_symmetric and linear",
+        formats=("int8", "uint8", "int4", "uint4"),
+        operation_type="input",
+        scale_floor=0.0,
+        zero_point_end="both",
+        narrow_unsigned="highest",
+    ),
 )

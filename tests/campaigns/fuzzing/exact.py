@@ -405,19 +405,25 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     steps, middle = last - first + (row.divisor == "codes"), Fraction(round((first + last) / 2))
     if row.includes_zero or symmetric:
         lo, hi = min(lo, Fraction(0)), max(hi, Fraction(0))
+    least_range = rounded(Fraction(row.range_floor), ptype)
     if symmetric:
         least = -abs(smallest) if row.symmetric_extreme == "signed_low" else lo
         signed = row.symmetric_extreme != "magnitude"
         extreme = (-hi if hi > -least else -least) if signed else max(-lo, hi)
+        extreme = max(abs(extreme), least_range) * (-1 if extreme < 0 else 1)
         scale = rounded(extreme / (steps / 2), ptype)
     elif row.span_type == "compute":
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
+    if not symmetric:
+        scale = max(scale, rounded(least_range / steps, ptype))
+    scale = rounded(scale, row.scale_digits) if row.scale_digits != "all" else scale
     scale = rounded(scale, half) if half else scale
     few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
     unit = Fraction(2) ** least
     size, halves = (max(-lo, hi), steps / 2) if symmetric else (rounded(hi - lo, ptype), steps)
+    size = max(size, least_range)
     reaches = row.tiny_scale == "nearest" or scale >= _SMALLEST_NORMAL[half or ftype]
     if not reaches and rounded(few * (2 * halves + 1), ptype) < 2 * size:
         scale = few + unit
@@ -449,13 +455,25 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if degenerate:
         beside = {"lowest": first, "end": last if lo < 0 else Fraction(0)}.get(row.degenerate_zero_point, Fraction(0))
         return scale, beside if row.zero_point == "integer" else Fraction(0)
-    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    end, code = (hi, last) if row.zero_point_end == "highest" else (lo, first)
     distance = rounded(divide(end, scale), ptype)
-    if row.zero_point_rounded == "quotient" and row.zero_point == "integer":
+    if row.zero_point_end == "both":
+        between = _between_ends(lo, hi, first, last, ptype)
+        point = rounded(add(code, -distance), ptype) if between in (None, INF, -INF) else between
+    elif row.zero_point_rounded == "quotient" and row.zero_point == "integer":
         point = add(code, -whole(distance, row.zero_point_rounding))
     else:
         point = rounded(add(code, -distance), ptype)
     return scale, point if row.zero_point == "float" else clamped(whole(point, row.zero_point_rounding), first, last)
+
+
+def _between_ends(lo, hi, first, last, ptype):
+    """The zero point from both ends of a range; none where that is NaN."""
+    above, below, length = (rounded(each, ptype) for each in (first * hi, last * lo, hi - lo))
+    distance = rounded(add(above, multiply(below, -1)), ptype)
+    if length == 0 or (length == INF and distance in (None, INF, -INF)):
+        return None
+    return Fraction(0) if length == INF else rounded(divide(distance, length), ptype)
 
 
 def _positive(value, half, least):

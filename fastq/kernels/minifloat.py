@@ -146,6 +146,13 @@ def in_half(spec, x):
 
 
 @traced
+def value_in_half(spec, x):
+    """Round what values of integer codes are computed from to the type of half precision that the rule names."""
+    form = _half(spec.rule.values) if spec.code is None else None
+    return v.convert(decode(encode(x, form), form), v.lane_type(x)) if form else x
+
+
+@traced
 def scale_in_half(spec, scale):
     """Round scales to the types of half precision that the rule of ranges names, if it names any."""
     for form in (_half(spec.rule.range.digits), _half(spec.rule.range.half)):

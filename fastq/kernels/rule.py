@@ -62,6 +62,7 @@ class Rule(NamedTuple):
     half: str = ""  # "float16" or "bfloat16" where the result of each operation is rounded to it, else ""
     # "float16" or "bfloat16" where scales and offsets from ranges are rounded to it once codes are computed, else ""
     kept: str = ""
+    values: str = ""  # "float16" or "bfloat16" where each operation that gives a value is rounded to it, else ""
     range: RangeRule | None = None  # None where parameters are given
 
     @property

@@ -359,8 +359,9 @@ QUANTIZE = Operation(
 def _resolve_fake_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
-    result = result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
-    work = Work(request, spec_of("fake", request, by_range=True), result)
+    values = dtype_of_fakes(x.dtype)
+    result = result_of(x.shape, values, out, like=x)
+    work = Work(request, spec_of("fake", request, by_range=True, values=values), result)
     launch = bind_work(work, x, out, importance)
     return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
 
@@ -479,8 +480,9 @@ QUANTIZE_WITH_QPARAMS = Operation(
 def _resolve_fake_quantize_with_qparams(arguments: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
     rules, params, request = _values_by_qparams(arguments, x, quantization.check_input(x.dtype))
-    spec = spec_of("fake", request)
-    result = result_of(x.shape, quantization.dtype_of_fakes(x.dtype), out, like=x)
+    values = quantization.dtype_of_fakes(x.dtype)
+    spec = spec_of("fake", request, values=values)
+    result = result_of(x.shape, values, out, like=x)
     return bind_call(spec, request, arguments, rules, numbers_of(params), result)
 
 

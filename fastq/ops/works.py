@@ -207,4 +207,5 @@ _NAMES |= {"in_cf_codes": _in_cf_codes, "unpacked": _unpacked, "rounded": _round
 _NAMES |= {"to_blocks": _to_blocks, "weighed": _weighed, "from_blocks": _from_blocks}
 # scales of half precision, as of x in files; the float zero point of the tutorial
 _NAMES |= {"in_files": replace(CONVENTIONS["onnx"], stored_type="input")}
+_NAMES |= {"in_halves": replace(CONVENTIONS["onnx"], operation_type="input")}  # as ONNX has them from opset 23 on
 _NAMES |= {"float_zero_point": replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")}

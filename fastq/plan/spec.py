@@ -95,16 +95,19 @@ _BYTE = np.dtype(np.uint8)  # parameters whose dtype the code format prescribes 
 
 
 @functools.lru_cache(4096)
-def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
+def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[Any] | None = None) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
 
-    The latter rounds as in the convention: for stochastic rounding it gives only parameters.
+    The latter rounds as in the convention: for stochastic rounding it gives only parameters. `values` is the dtype of
+    the values that it gives, if any.
     """
     coding = request.coding
     qtype = request.qtype
     symmetric = request.symmetric
     half = request.half
     rule = rule_of(coding, qtype)._replace(half=half.operations, kept=half.kept if by_range else "")
+    if values is not None:
+        rule = rule._replace(values=coding.row.half_of_values(values))
     range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)

@@ -147,7 +147,8 @@ def dequantize_linear(
     request = requests.codes_by_numbers(codes.dtype, dtype_of_scale, dtype_of_result, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
     check_place(out, codes.shape, dtype_of_result)
-    return deliver(decode(codes.astype(request.qtype.storage, copy=False), p), dtype_of_result, out)
+    values = decode(codes.astype(request.qtype.storage, copy=False), p, dtype_of_result)
+    return deliver(values, dtype_of_result, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
@@ -157,7 +158,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     p = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     dtype_of_result = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
     check_place(out, q.shape, dtype_of_result)
-    return deliver(decode(_unpack(q), p), dtype_of_result, out)
+    return deliver(decode(_unpack(q), p, dtype_of_result), dtype_of_result, out)
 
 
 def fake_quantize(
@@ -177,7 +178,8 @@ def fake_quantize(
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p, kept = parameters()
-    return deliver(decode(_encode(x, p, request, noise), kept), requests.dtype_of_fakes(x.dtype), out)
+    values = requests.dtype_of_fakes(x.dtype)
+    return deliver(decode(_encode(x, p, request, noise), kept, values), values, out)
 
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:

@@ -56,9 +56,12 @@ def test_mlx(code, dtype):
             theirs = of_mlx(theirs, x.dtype)
             assert np.array_equal(ours.astype(x.dtype), theirs)
             assert np.array_equal(ours, theirs.astype(np.float32))
-        if dtype == "float32":  # in others MLX rounds the product of code and scale to the dtype, and then the sum
-            values = mx.dequantize(words, scales, biases, group_size=group, bits=int(code.removeprefix("uint")))
-            assert np.count_nonzero(bytes_of(q.dequantize()) != bytes_of(np.array(values))) == 0
+        values = mx.dequantize(words, scales, biases, group_size=group, bits=int(code.removeprefix("uint")))
+        ours = q.dequantize(dtype=x.dtype)
+        assert np.count_nonzero(bytes_of(ours) != bytes_of(of_mlx(values, x.dtype))) == 0
+        assert np.array_equal(
+            bytes_of(fastq.fake_quantize(x, code, axis=1, block_size=group, convention="mlx")), bytes_of(ours)
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -244,6 +244,37 @@ def test_symmetric_scales_of_either_sign(api):
     assert api.fake_quantize(np.float32([3.0, 3.0]), "int3", **options).tolist() == [2.25, 2.25]
 
 
+VALUES = {
+    name: dataclasses.replace(ALL[name], name="own", value_type="result")
+    for name in ("onnx", "faiss", "a float among the codes", "middle of a bucket", "whole steps", "torchao-float8")
+}
+
+
+@pytest.mark.slow("compiles 6 kernels a case", quick=lambda name, dtype: (name, dtype) == ("onnx", "bfloat16"))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", VALUES)
+def test_values_rounded_to_half_precision(name, dtype):
+    # contract 7.7
+    row = VALUES[name]
+    x = (values("float32", 4 * 96, 3).reshape(4, 96) % 4 - 2).astype(FLOAT_FORMATS[dtype].dtype)
+    differ = 0
+    for code, symmetric in schemes(row):
+        options = {"axis": 0, "symmetric": symmetric, "convention": row}
+        q, expected = (api.quantize(x, code, **options) for api in (fastq, reference))
+        decoded = q.dequantize(dtype=x.dtype)
+        same_bytes(decoded, reference.dequantize(expected, dtype=x.dtype))
+        for kept in (q.dequantize(), q.dequantize(dtype=np.float64)):  # which are not rounded
+            same_bytes(kept.astype(np.float32), reference.dequantize(expected))
+        differ += np.count_nonzero(decoded != q.dequantize().astype(x.dtype))
+        same_bytes(*(api.fake_quantize(x, code, **options) for api in (fastq, reference)))
+        same_bytes(*(api.fake_quantize(x, qparams=q.qparams) for api in (fastq, reference)))
+        if not q.dtype.packed:
+            raw = {"axis": 0, "convention": row, "dtype": x.dtype}
+            same_bytes(*(api.dequantize_linear(q.codes, q.scale, q.zero_point, **raw) for api in (fastq, reference)))
+    if name in ("faiss", "whole steps", "a float among the codes"):
+        assert differ
+
+
 STORED = {
     **{
         name: dataclasses.replace(fastq.CONVENTIONS[name], stored_type="input")
@@ -580,7 +611,8 @@ def test_names():
     assert list(ROWS) == [
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
-        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "mlx", "nncf", "ai-edge", "coremltools"),
+        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "quanto", "quanto-bits", "mlx", "nncf"),
+        *("ai-edge", "coremltools"),
         *("sentence-transformers", "faiss", "cf", "textbook"),
     ]
 

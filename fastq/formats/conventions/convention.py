@@ -66,6 +66,9 @@ class Convention:
         Scale that codes of an array are computed with: as it is kept; or as it was before it was rounded to half
         precision, which is then the last step, and rounds an offset, too. Values, and codes under parameters that are
         given, always come from what is kept.
+    value_type : {"compute", "result"}
+        Type to which each operation on the way from codes to values is rounded: F, and only the result to another
+        dtype that is asked for; or that dtype, if it is bfloat16 or float16, after F.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     range_floor : float
@@ -165,6 +168,7 @@ class Convention:
     parameter_type: str = _one_of("compute", "float64")
     stored_type: str = _one_of("compute", "float64", "input", *_HALVES)
     codes_by: str = _one_of("stored", "unrounded")
+    value_type: str = _one_of("compute", "result")
     span_type: str = _one_of("parameter", "compute")
     range_floor: float = 0.0
     scale_digits: str = _one_of("all", *_HALVES)
@@ -303,6 +307,10 @@ class Convention:
         if self.codes_by == "unrounded":
             return HalfPrecision(kept=scale)
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
+
+    def half_of_values(self, dtype: np.dtype[Any]) -> str:
+        """Return the dtype of half precision to which operations on values are rounded, for values of a dtype."""
+        return dtype.name if self.value_type == "result" and dtype.name in _HALVES else ""
 
     @cached_property
     def before_rounding(self) -> Convention:

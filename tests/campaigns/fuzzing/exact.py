@@ -224,17 +224,22 @@ def value_of_code(code, form):
     return None if size > form.largest else sign * numbers(form)[size]
 
 
-def value(code, stored, zero, row, codes, ftype):
-    """The value of an integer code, by the formulas of a convention."""
+def value(code, stored, zero, row, codes, ftype, dtype):
+    """The value of an integer code, by the formulas of a convention, before it is rounded to a dtype."""
     first, last = codes
-    scale, zero, half = rounded(stored, ftype), rounded(zero, ftype), Fraction(row.decode == "middle", 2)
+    half = dtype if row.value_type == "result" and dtype in _HALVES else ""
+    scale, zero = rounded(stored, ftype), rounded(zero, ftype)
+    base = zero if row.zero_point != "offset" else Fraction(first if row.offset_code == "lowest" else 0)
+    steps = twice_rounded(add(Fraction(code), -base), ftype, half)
+    if row.decode == "middle":
+        steps = twice_rounded(add(steps, Fraction(1, 2)), ftype, half)
     if row.zero_point != "offset":
-        return rounded(multiply(rounded(add(rounded(code - zero, ftype), half), ftype), scale), ftype)
-    steps = code - (first if row.offset_code == "lowest" else 0) + half
+        return rounded(multiply(steps, scale), ftype)
     if row.quotient == "range":
         n = Fraction(last - first)
-        steps, scale = rounded(steps / n, ftype), rounded(rounded(n * stored, "float64"), ftype)
-    return rounded(add(rounded(multiply(Fraction(steps), scale), ftype), zero), ftype)
+        steps = twice_rounded(divide(steps, n), ftype, half)
+        scale = rounded(rounded(n * stored, "float64"), ftype)
+    return rounded(add(twice_rounded(multiply(steps, scale), ftype, half), zero), ftype)
 
 
 # --- what is compared -------------------------------------------------------------------------------------------------
@@ -344,7 +349,7 @@ def _check_values(codes, shape, p, ftype, actual):
             step = value_of_code(code, form) if form else Fraction(code, 64)
             expected = rounded(multiply(step, rounded(scale, ftype)), ftype)
         else:
-            expected = value(code, scale, zero, row, allowed, ftype)
+            expected = value(code, scale, zero, row, allowed, ftype, actual.dtype.name)
         _expect(f"value {k}", number(found), rounded(expected, actual.dtype.name))
     return True
 

@@ -49,10 +49,14 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     number = "float64" if row.parameter_type == "float64" else "F"
     if scheme == "symmetric":
         extreme = _floored(_EXTREMES[row.symmetric_extreme], row)
-        scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / ({steps} / 2)"
+        by = f"({steps} / 2)"
+        scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / {by}"
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
-        scale = f"{_floored(difference, row)} / {steps}"
+        by = steps
+        scale = f"{_floored(difference, row)} / {by}"
+    if row.scale_quotient == "reciprocal":
+        scale = scale.replace(f" / {by}", f" * F(1 / {by})")
     rounded = ", rounded to F" if row.scale_rounded else ""
     if row.scale_digits != "all":
         rounded += f", rounded to {row.scale_digits} and then {row.stored_type}"
@@ -96,7 +100,9 @@ def _may_be_too_small(row: Convention) -> bool:
 
 
 def _floor(row: Convention) -> str:
-    return "the smallest normal number" if row.scale_floor is None else _power(row.scale_floor)
+    if row.scale_floor is None:
+        return "the smallest normal number"
+    return "the root of the smallest normal number" if row.scale_floor == "root" else _power(row.scale_floor)
 
 
 def _too_small(row: Convention) -> str:
@@ -117,7 +123,8 @@ def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
         return f"offset = {end}" if row.offset_code == "lowest" else f"offset = {end} - qmin * scale"
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
     other = _other_zero_point(row, scheme)
-    differs = other and row.degenerate != "floor" and _may_be_too_small(row)
+    by_formula = row.degenerate == "floor" or row.degenerate_zero_point == "formula"
+    differs = other and not by_formula and _may_be_too_small(row)
     return f"{code}; if the scale was {_too_small(row)}: {other}" if differs else code
 
 

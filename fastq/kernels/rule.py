@@ -22,7 +22,9 @@ class RangeRule(NamedTuple):
     least: float = 0.0  # the least size of the range that a scale comes from
     digits: str = ""  # "float16" or "bfloat16" where the scale is rounded to it before it is rounded to `half`, else ""
     divisor: int = 0  # what is added to the number of code steps to get the divisor of the range
-    floor: float | None = None  # below it a scale is degenerate, and so is 0; None: the smallest normal number
+    by_reciprocal: bool = False  # whether the range is multiplied by the rounded reciprocal of the divisor
+    # below it a scale is degenerate, and so is 0; None: the smallest normal number; "root": the square root of that
+    floor: float | str | None = None
     reaches: bool = False  # whether a scale of few digits is rounded up where the end of the range would be clamped
     # what a degenerate scale becomes: a number, "floor", "epsilon" of the type of operations, or "value", that of a
     # constant array
@@ -39,6 +41,7 @@ class RangeRule(NamedTuple):
     rounds_quotient: bool = False
     # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
     # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it)
+    # or "formula"
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
 

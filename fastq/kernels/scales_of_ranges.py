@@ -88,16 +88,17 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     if ranged.widened:
         lo, hi = v.minimum(lo, zero), v.maximum(hi, zero)
     if ranged.span_in_compute:
-        scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within) / divisor
-    elif spec.rule.half:
-        scale = in_half(spec, in_half(spec, hi - lo) / divisor)
+        scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within)
+        scale = _over(spec, scale, divisor)
+    elif spec.rule.half or ranged.by_reciprocal:
+        scale = _over(spec, in_half(spec, hi - lo), divisor)
     else:
         scale = (_range_over_double if within == types.float64 else _range_over)(lo, hi, divisor)
     size = hi - lo
     if ranged.least:  # quotients by the same number keep their order
         floor = in_half(spec, v.constant(ranged.least, lo))
         size = v.maximum(size, floor)
-        scale = v.maximum(scale, in_half(spec, floor / divisor))
+        scale = v.maximum(scale, _over(spec, floor, divisor))
     infinity = v.constant(float("inf"), scale)
     if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
@@ -136,12 +137,20 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
         least = v.minimum(lo, zero) if ranged.signed == "signed" else -v.absolute(lo)
         most = v.maximum(hi, zero)
         floor = in_half(spec, v.constant(ranged.least, lo))
-        scale = v.select(most > -least, v.maximum(most, floor), v.minimum(least, -floor)) / -steps
+        scale = _over(spec, v.select(most > -least, v.maximum(most, floor), v.minimum(least, -floor)), -steps)
     else:
-        scale = size / steps
+        scale = _over(spec, size, steps)
     scale, usable = _usable(spec, scale, lo, size, steps, compute)
     zero_point = v.full_like(middle, lo)
     return scale, v.select(usable, zero_point, zero) if ranged.zero_when_degenerate == "zero" else zero_point
+
+
+@traced
+def _over(spec, size, steps):
+    """Divide the size of a range by a number of steps, or multiply it by the rounded reciprocal."""
+    if spec.rule.range.by_reciprocal:
+        return in_half(spec, size * in_half(spec, v.constant(1, steps) / steps))
+    return in_half(spec, size / steps)
 
 
 def _ends_of_few_digits(spec, compute):
@@ -155,7 +164,8 @@ def _ends_of_few_digits(spec, compute):
 def _least(spec, compute):
     """Return the smallest scale that is usable."""
     ranged = spec.rule.range
-    least = (2.0**-126 if compute == types.float32 else 2.0**-1022) if ranged.floor is None else ranged.floor
+    least = 2.0**-126 if compute == types.float32 else 2.0**-1022
+    least = {None: least, "root": least**0.5}.get(ranged.floor, ranged.floor)
     return FLOAT_FORMATS[ranged.half].positive(least) if ranged.half and least else least
 
 
@@ -212,11 +222,12 @@ def _not_degenerate(spec, scale, lo, compute):
         scale = v.convert(v.convert(scale, compute), within)
     magnitude = v.absolute(scale) if spec.rule.signed else scale
     usable = (magnitude >= v.constant(least, scale)) & (magnitude > v.constant(0, scale))
+    by_formula = ranged.degenerate == "floor" or ranged.zero_when_degenerate == "formula"
     if ranged.degenerate == "value":
         has_value = (v.absolute(lo) >= v.constant(least, lo)) & (v.absolute(lo) > v.constant(0, lo))
-        return v.select(usable, scale, v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))), usable
+        return v.select(usable, scale, v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))), usable | by_formula
     other = v.constant(stored.positive(other) if stored else other, scale)
-    return v.select(usable, scale, other), usable | (ranged.degenerate == "floor")
+    return v.select(usable, scale, other), usable | by_formula
 
 
 @traced

@@ -111,6 +111,8 @@ def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[
     range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
+        if ranged.floor == "root" and half.operations:
+            ranged = ranged._replace(floor=FLOAT_FORMATS[half.operations].smallest_normal ** 0.5)
         if ranged.floor is None and half.operations:
             ranged = ranged._replace(floor=FLOAT_FORMATS[half.operations].smallest_normal)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
@@ -182,6 +184,7 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         least=row.range_floor,
         digits="" if row.scale_digits == "all" else row.scale_digits,
         divisor=int(row.divisor == "codes"),
+        by_reciprocal=row.scale_quotient == "reciprocal",
         floor=row.scale_floor,
         reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,

@@ -57,11 +57,11 @@ def from_range(
     if symmetric and row.symmetric_extreme != "magnitude":  # contract 5.8
         least = lo if row.symmetric_extreme == "signed" else farthest
         extreme = np.where(hi > -least, np.maximum(hi, floor), np.minimum(least, -floor))
-        scale = np.asarray(extreme / -steps)
+        scale = _over(extreme, -steps, row, half)
     elif symmetric:
-        scale = np.asarray(size / steps)
+        scale = _over(size, steps, row, half)
     else:
-        scale = np.maximum(_asymmetric_scale(lo, hi, steps, row, ftype, half), in_half(floor / steps, half))
+        scale = np.maximum(_asymmetric_scale(lo, hi, steps, row, ftype, half), _over(floor, steps, row, half))
     scale = in_half(in_half(scale, "" if row.scale_digits == "all" else row.scale_digits), stored)
     if row.tiny_scale == "reaching":
         scale = _reaching(scale, size, steps, form, ftype)
@@ -124,8 +124,9 @@ def _without_degenerate(
     ptype = scale.dtype.type
     operations = form if row.operation_type == "input" else None
     smallest_normal = 2.0 ** (1 - operations.bias) if operations else float(np.finfo(ftype).tiny)
-    floor = smallest_normal if row.scale_floor is None else row.scale_floor
-    floor = ptype(form.positive(floor) if form and floor else floor)
+    least = smallest_normal if row.scale_floor is None else row.scale_floor
+    least = smallest_normal**0.5 if least == "root" else float(least)
+    floor = ptype(form.positive(least) if form and least else least)
     size = np.abs(scale) if row.signed_scale else scale
     degenerate = (size < floor) | (size == 0)
     if row.degenerate == "value":
@@ -135,7 +136,8 @@ def _without_degenerate(
         number = {"floor": float(floor), "epsilon": epsilon}.get(str(row.degenerate), row.degenerate)
         instead = np.full_like(scale, form.positive(float(number)) if form else number)
     scale = np.where(degenerate, instead, scale)
-    return scale, np.zeros_like(degenerate) if row.degenerate == "floor" else degenerate
+    by_formula = row.degenerate == "floor" or row.degenerate_zero_point == "formula"
+    return scale, np.zeros_like(degenerate) if by_formula else degenerate
 
 
 @np.errstate(over="ignore", under="ignore")
@@ -155,14 +157,21 @@ def _ends_of_few_digits(form: FloatFormat | None, ftype: Any) -> tuple[float, fl
     return 2.0 ** (1 - form.bias), 2.0 ** (1 - form.bias - form.mantissa)
 
 
+def _over(size: Array, steps: Any, row: Convention, half: str) -> Array:
+    """Return the size of a range in units of a number of steps."""
+    if row.scale_quotient == "reciprocal":  # contract 5.24
+        return in_half(np.asarray(size * in_half(np.asarray(1 / steps), half)), half)
+    return in_half(np.asarray(size / steps), half)
+
+
 def _asymmetric_scale(lo: Array, hi: Array, steps: Any, row: Convention, compute: Any, half: str) -> Array:
     """Return the scale, by way of wider numbers where the span is infinite; at most the largest number, as of 1 bit."""
     span = np.asarray(hi - lo)
     ftype = lo.dtype.type
     if row.span_type == "compute":
-        return np.asarray((hi.astype(compute) - lo.astype(compute)).astype(ftype) / steps)
-    if half:
-        return np.asarray(in_half(span, half) / steps)
+        return _over((hi.astype(compute) - lo.astype(compute)).astype(ftype), steps, row, half)
+    if half or row.scale_quotient == "reciprocal":
+        return _over(in_half(span, half), steps, row, half)
     if ftype is np.float64:
         scale = np.asarray(hi / steps - lo / steps)
     else:

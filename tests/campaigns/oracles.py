@@ -94,7 +94,12 @@ def rules(*wanted):
                 same_quantized(*both("quantize", y, code, **options))
                 same_bytes(*both("fake_quantize", y, code, **options))
     least = dataclasses.replace(rows["ai-edge"], name="least range", range_floor=0.5)
-    for row, code in ((least, "int8"), (rows["ai-edge"], "int4"), (rows["coremltools"], "uint8")):
+    for row, code in (
+        (least, "int8"),
+        (rows["ai-edge"], "int4"),
+        (rows["coremltools"], "uint8"),
+        (rows["qwix"], "int8"),
+    ):
         for symmetric in (False, True) if row.name in wanted else ():
             options = {"axis": 1, "block_size": 32, "symmetric": symmetric, "convention": row}
             same_quantized(*both("quantize", near.clip(-9e3, 9e3).astype(np.float32), code, **options))

@@ -546,6 +546,7 @@ def test_float_zero_points_below_float32_are_zero(impl):
         ({"scale_floor": -1.0}, "scale_floor must be"),
         ({"degenerate": 0.0}, "degenerate must be"),
         ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
+        ({"scale_floor": "square"}, "scale_floor must be one of"),
         ({"range_floor": -1e-9}, "range_floor must be 0.0 or a positive finite number, not -1e-09"),
         ({"range_floor": np.float64("inf")}, "range_floor must be"),
         ({"tiny_scale": "reaching", "symmetric_extreme": "signed"}, "needs symmetric_extreme='magnitude'"),
@@ -612,7 +613,7 @@ def test_names():
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "quanto", "quanto-bits", "mlx", "nncf"),
-        *("ai-edge", "coremltools"),
+        *("ai-edge", "coremltools", "qwix"),
         *("sentence-transformers", "faiss", "cf", "textbook"),
     ]
 

@@ -79,6 +79,8 @@ class Convention:
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
+    scale_quotient : {"divide", "reciprocal"}
+        Whether the range is divided so, or multiplied by ``1 / divisor``, rounded, as compilers do.
     scale_sign : {"positive", "farther_end"}
         Sign of an asymmetric scale: positive; or negative unless ``abs(lo) > abs(hi)``. Then the end that is farther
         from 0 has the code qmin, and formulas of zero points have it in the place of lo, and the other one in that of
@@ -87,9 +89,9 @@ class Convention:
         With "whole_steps" the offset becomes a whole number of steps, after a scale that is degenerate was replaced: k
         is ``rint(offset / scale)``, and where it is finite and not 0 the scale becomes ``offset / k``; where it is 0
         the offset becomes 0. That needs an offset at the lowest code.
-    scale_floor : float or None
+    scale_floor : float, None or "root"
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
-        where these are rounded to that of the input.
+        where these are rounded to that of the input; "root": the square root of that number.
     tiny_scale : {"nearest", "reaching"}
         The rounding of a scale below the smallest normal number of its type, F or that of ``stored_type``: to the
         nearest number; or to the next larger one if the ends of the range would lie more than half a step beyond the
@@ -98,10 +100,10 @@ class Convention:
         The replacement of a degenerate scale: a number; the floor; the difference of 1 and the next larger number of
         the type of operations; or the value of the constant array from which it comes: the smallest value (lo, in the
         symmetric scheme not widened), or 1 if that is below the floor or 0.
-    degenerate_zero_point : {"scheme", "zero", "lowest", "end"}
+    degenerate_zero_point : {"scheme", "zero", "lowest", "end", "formula"}
         Zero point for a degenerate scale, unless it became the floor. "scheme": 0, in the symmetric scheme the middle.
         "zero": 0 in both schemes. "lowest": qmin, in the symmetric scheme the middle. "end": 0, or qmax if lo is below
-        0, like a division by 0.
+        0, like a division by 0. "formula": that of any other scale.
     scale_rounded : bool
         Whether a scale computed in float64 is rounded to F before a zero point is computed from it.
     zero_point : {"integer", "float", "offset"}
@@ -173,12 +175,13 @@ class Convention:
     range_floor: float = 0.0
     scale_digits: str = _one_of("all", *_HALVES)
     divisor: str = _one_of("steps", "codes")
+    scale_quotient: str = _one_of("divide", "reciprocal")
     scale_sign: str = _one_of("positive", "farther_end")
     scale_rounding: str = _one_of("nearest", "whole_steps")
-    scale_floor: float | None = None
+    scale_floor: float | str | None = None
     tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
-    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end")
+    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end", "formula")
     scale_rounded: bool = False
     zero_point: str = _one_of("integer", "float", "offset")
     zero_point_end: str = _one_of("lowest", "highest", "both")
@@ -208,9 +211,11 @@ class Convention:
         self._check_formats()
         floor = self.scale_floor
         degenerate = self.degenerate
-        if floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):
-            raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {shown(floor)}")
-        if floor is not None:
+        if isinstance(floor, str):
+            vars(self)["scale_floor"] = as_choice(floor, "scale_floor", ("root",))
+        elif floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):
+            raise ValueError(f"scale_floor must be None, 'root', 0.0 or a positive finite number, not {shown(floor)}")
+        elif floor is not None:
             vars(self)["scale_floor"] = float(floor)
         if not (isinstance(degenerate, str) and degenerate in ("floor", "value", "epsilon")) and not (
             _is_number(degenerate) and 0.0 < degenerate <= sys.float_info.max

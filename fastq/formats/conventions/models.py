@@ -148,4 +148,17 @@ ROWS = (
         zero_point_end="both",
         narrow_unsigned="highest",
     ),
+    Convention(
+        "qwix",
+        "Qwix: quantize, methods absmax and minmax, as XLA compiles it for CPUs",
+        formats=("int8", "int4", "int7", "int6", "int5", "int3", "int2"),
+        operation_type="input",
+        scale_quotient="reciprocal",
+        scale_floor="root",
+        degenerate_zero_point="formula",
+        zero_point_inside=True,
+        quotient="reciprocal",
+        narrow=(),
+        variants=(("array", "scale_quotient", "divide"),),
+    ),
 )

@@ -416,13 +416,15 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         signed = row.symmetric_extreme != "magnitude"
         extreme = (-hi if hi > -least else -least) if signed else max(-lo, hi)
         extreme = max(abs(extreme), least_range) * (-1 if extreme < 0 else 1)
-        scale = rounded(extreme / (steps / 2), ptype)
+        scale = _over(extreme, steps / 2, row, ptype)
     elif row.span_type == "compute":
-        scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
+        scale = _over(rounded(hi - lo, ftype), steps, row, ptype)
+    elif row.scale_quotient == "reciprocal":
+        scale = _over(rounded(hi - lo, ptype), steps, row, ptype)
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
     if not symmetric:
-        scale = max(scale, rounded(least_range / steps, ptype))
+        scale = max(scale, _over(least_range, steps, row, ptype))
     scale = rounded(scale, row.scale_digits) if row.scale_digits != "all" else scale
     scale = rounded(scale, half) if half else scale
     few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
@@ -434,7 +436,9 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = few + unit
     scale = rounded(scale, ftype) if row.scale_rounded else scale
     operations = half if row.operation_type == "input" else ""
-    floor = _SMALLEST_NORMAL[operations or ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    normal = _SMALLEST_NORMAL[operations or ftype]
+    root = Fraction(2) ** (exponent(normal) // 2)
+    floor = {None: normal, "root": root}.get(row.scale_floor) or Fraction(row.scale_floor)
     floor = _positive(floor, half, unit) if half else rounded(floor, ptype)
     size = abs(scale) if row.signed_scale else scale
     degenerate = size < floor or size == 0
@@ -445,7 +449,7 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         known = {"floor": floor, "epsilon": Fraction(2, 2**bits)}
         number = known[row.degenerate] if row.degenerate in known else Fraction(row.degenerate)
         scale = _positive(number, half, unit) if half else rounded(number, ptype)
-    degenerate = degenerate and row.degenerate != "floor"
+    degenerate = degenerate and row.degenerate != "floor" and row.degenerate_zero_point != "formula"
     if symmetric:
         return scale, Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
     if row.scale_sign == "farther_end" and not abs(lo) > abs(hi):
@@ -470,6 +474,13 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     else:
         point = rounded(add(code, -distance), ptype)
     return scale, point if row.zero_point == "float" else clamped(whole(point, row.zero_point_rounding), first, last)
+
+
+def _over(size, steps, row, ptype):
+    """The size of a range in units of a number of steps."""
+    if row.scale_quotient == "reciprocal":
+        return rounded(multiply(size, rounded(1 / steps, ptype)), ptype)
+    return rounded(divide(size, steps), ptype)
 
 
 def _between_ends(lo, hi, first, last, ptype):

@@ -9,13 +9,14 @@ from systems import (
     nncf,
     onnx_runtime,
     quanto,
+    qwix,
     tflite,
     torch_eager,
     torch_libraries,
 )
 
 MODULES = (
-    *(onnx_runtime, torch_eager, torch_libraries, quanto, mlx, nncf, tflite, ai_edge, coreml),
+    *(onnx_runtime, torch_eager, torch_libraries, quanto, mlx, nncf, tflite, ai_edge, coreml, qwix),
     *(embeddings, netcdf),
 )
 SYSTEMS = tuple(system for module in MODULES for system in module.SYSTEMS)

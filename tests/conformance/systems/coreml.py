@@ -38,7 +38,7 @@ SYSTEMS = (
         neighbour="onnx",
         except_for=("nearly overflowing",),
         undefined="A scale of 0, as of zeros, makes NaN of x / scale, which becomes a code as the CPU converts it; "
-        "here the scale is 1. Ranges beyond the largest number of the weights' dtype over 128, for float16 over 511, "
-        "overflow in its zero points of signed codes.",
+        "here the scale is 1. Ranges beyond the largest number of the weights' dtype over qmax, for float16 and uint8 "
+        "over 256, overflow in its zero points. bfloat16, which NumPy has not got, is converted before.",
     ),
 )

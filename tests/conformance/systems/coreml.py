@@ -39,6 +39,6 @@ SYSTEMS = (
         except_for=("nearly overflowing",),
         undefined="A scale of 0, as of zeros, makes NaN of x / scale, which becomes a code as the CPU converts it; "
         "here the scale is 1. Ranges beyond the largest number of the weights' dtype over qmax, for float16 and uint8 "
-        "over 256, overflow in its zero points. bfloat16, which NumPy has not got, is converted before.",
+        "over 256, overflow in its zero points. Arrays of bfloat16 are refused.",
     ),
 )

@@ -3,7 +3,7 @@
 import numpy as np
 from oracle import Case, Quantized, System
 
-FORMATS = ("int8", "int4", "int2")
+FORMATS = ("int8", "int4")
 GROUPS = (32, 64, 128, 256)
 
 
@@ -57,6 +57,7 @@ SYSTEMS = (
             Case("int16", True),
             Case("int8"),
             *(Case(dtype, True, per) for dtype in FORMATS for per in ("array", "channel")),
+            Case("int2", True, "channel"),  # fewer of its values are on ties
         ),
         neighbour="torch",
         undefined=UNDEFINED,
@@ -65,7 +66,10 @@ SYSTEMS = (
         "ai-edge",
         ("ai-edge-quantizer",),
         ai_edge,
-        tuple(Case(dtype, True, "block", group) for dtype in FORMATS for group in GROUPS),
+        (
+            *(Case(dtype, True, "block", group) for dtype in FORMATS for group in GROUPS),
+            Case("int2", True, "block", 32),
+        ),
         except_for=("large", "nearly overflowing"),
         undefined=UNDEFINED,
     ),

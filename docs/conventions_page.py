@@ -52,8 +52,8 @@ _HEAD = """# Conventions
 Generated from the table in `fastq/formats/conventions/` by `python docs/conventions_page.py`.
 
 F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
-the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is
-rounded in F unless it says otherwise; `fma` is rounded once.
+the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero, `up` is `floor(v +
+0.5)`. Every operation is rounded in F unless it says otherwise; `fma` is rounded once.
 
 Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` treats it as 0), a range with an
 infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
@@ -66,6 +66,8 @@ A convention of your own is a `fastq.Convention`, or a row with fields changed:
 
 def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     widened = "`lo = min(x, 0)`, `hi = max(x, 0)`" if row.includes_zero else "`lo = min(x)`, `hi = max(x)`"
+    if row.offset_rounding == "float32_below":
+        widened += "; where they differ, lo is then the largest float32 that is not above it, else the scale is 0"
     lines = [f"## {row.name}\n", f"{row.system}.\n", f"- range: {widened}"]
     for title, formula in (
         ("scale", scale_formula),
@@ -83,6 +85,10 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     if row.searched_signed:
         where = f"where a range of {' or '.join(row.searched_signed)} is searched for"
         lines.append(f"- {where}, the scale is negative if `hi > -lo` (symmetric)")
+    if row.stored_type == "float32" and row.zero_point == "offset":
+        lines.append("- the offset is rounded to float32")
+    if row.compute_type == "float64":
+        lines.append("- F is float64 for all input")
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation except that of values is rounded to the dtype of x")
     if row.narrow_unsigned == "highest":

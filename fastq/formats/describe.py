@@ -11,7 +11,7 @@ from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 
-_ROUND = {"half_even": "rint", "half_away": "round", "floor": "floor", "trunc": "trunc"}
+_ROUND = {"half_even": "rint", "half_away": "round", "half_up": "up", "floor": "floor", "trunc": "trunc"}
 
 
 def code_formula(row: Convention, _: str = "asymmetric") -> str:
@@ -20,6 +20,7 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
     x = "(x - offset)" if offset else "x"
     steps = {
         "divide": f"{x} / scale",
+        "divide_in_float64": f"F({x.replace('x', 'float64(x)')} / scale)",
         "reciprocal": f"{x} * F(1 / scale)",
         "reciprocal_of_double": f"{x} * F(1 / float64(scale))",
         "range": f"{x} / F(n * scale) * n",
@@ -28,7 +29,7 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
     if row.zero_point_inside and not offset:
         inner = f"fma({steps.replace(' *', ',')}, zero_point)" if row.fused else f"{steps} + zero_point"
         return f"clamp({whole}({inner}))"
-    start = {"lowest": " + qmin", "zero": ""}[row.offset_code] if offset else " + zero_point"
+    start = ("", " + qmin")[row.offset_code == "lowest"] if offset else " + zero_point"
     without_width = "; qmin if F(n * scale) is 0" if row.quotient == "range" else ""
     return f"clamp({whole}({steps}){start}){without_width}"
 
@@ -55,9 +56,12 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
         by = steps
         scale = f"{_floored(difference, row)} / {by}"
+        if row.scale_rounding == "power_of_two":
+            scale = f"the smallest 2**e with {_ROUND[row.rounding]}({difference} / 2**e) <= {steps[1:-1]}"
+        scale = f"-{scale}" if row.scale_sign == "negative" else scale
     if row.scale_quotient == "reciprocal":
         scale = scale.replace(f" / {by}", f" * F(1 / {by})")
-    rounded = ", rounded to F" if row.scale_rounded else ""
+    rounded = ", rounded to F" if row.scale_rounded else ", rounded to float32" if row.stored_type == "float32" else ""
     if row.scale_digits != "all":
         rounded += f", rounded to {row.scale_digits} and then {row.stored_type}"
     degenerate = f"; {_degenerate(row)}" if _may_be_too_small(row) else ""
@@ -70,6 +74,8 @@ _EXTREMES = {
     "signed": "-(hi if hi > -lo else lo)",
     "signed_low": "(-hi if hi > abs(lo) else abs(lo))",
 }
+# when an asymmetric scale is negative
+_SIGNS = {"nearer_end": "; negative if -lo > hi", "farther_end": "; negative unless abs(lo) > abs(hi)"}
 
 
 def _floored(size: str, row: Convention) -> str:
@@ -81,9 +87,8 @@ def _changed(row: Convention, scheme: str) -> str:
     """Return what becomes of an asymmetric scale at last."""
     if scheme == "symmetric":
         return ""
-    sign = "; negative unless abs(lo) > abs(hi)" if row.scale_sign == "farther_end" else ""
     whole = "; then offset / k, k = rint(offset / scale), or where k is 0 the offset is 0"
-    return sign + (whole if row.scale_rounding == "whole_steps" else "")
+    return _SIGNS.get(row.scale_sign, "") + (whole if row.scale_rounding == "whole_steps" else "")
 
 
 def _degenerate(row: Convention) -> str:
@@ -102,12 +107,20 @@ def _may_be_too_small(row: Convention) -> bool:
 def _floor(row: Convention) -> str:
     if row.scale_floor is None:
         return "the smallest normal number"
-    return "the root of the smallest normal number" if row.scale_floor == "root" else _power(row.scale_floor)
+    if row.scale_floor == "root":
+        return "the root of the smallest normal number"
+    return _power(_floor_number(row))
 
 
 def _too_small(row: Convention) -> str:
     """Return the condition under which scales are replaced."""
-    return f"below {_floor(row)}" if row.scale_floor != 0.0 else "0"
+    return f"below {_floor(row)}" if row.scale_floor is None or _floor_number(row) else "0"
+
+
+def _floor_number(row: Convention) -> float:
+    """Return the smallest scale of a row that names one."""
+    floor = 2.0**-63 if row.scale_floor == "root" else float(row.scale_floor or 0.0)
+    return max(floor, 2.0**-149) if row.stored_type == "float32" else floor
 
 
 def _power(number: Any) -> str:
@@ -119,13 +132,26 @@ def _power(number: Any) -> str:
 def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
     """Return the formula of zero points."""
     if scheme != "symmetric" and row.zero_point == "offset":
-        end, _ = _ends(row)
-        return f"offset = {end}" if row.offset_code == "lowest" else f"offset = {end} - qmin * scale"
+        return _offset_of_range(row)
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
     other = _other_zero_point(row, scheme)
     by_formula = row.degenerate == "floor" or row.degenerate_zero_point == "formula"
     differs = other and not by_formula and _may_be_too_small(row)
     return f"{code}; if the scale was {_too_small(row)}: {other}" if differs else code
+
+
+def _offset_of_range(row: Convention) -> str:
+    """Return the formula of offsets."""
+    end, _ = _ends(row)
+    offset = {
+        "lowest": end,
+        "zero": f"{end} - qmin * scale",
+        "middle": "(lo + hi - (qmin + qmax) * scale) / 2",
+    }[row.offset_code]
+    other = {"zero": "0", "value": "lo"}.get(row.degenerate_zero_point)
+    if other is None or row.degenerate == "floor":
+        return f"offset = {offset}"
+    return f"offset = {offset}; if the scale was {_too_small(row)}: {other}"
 
 
 def _other_zero_point(row: Convention, scheme: str) -> str:
@@ -138,9 +164,12 @@ def _other_zero_point(row: Convention, scheme: str) -> str:
 
 def _ends(row: Convention) -> tuple[str, str]:
     """Return the ends of an asymmetric range that have the first and the last code."""
-    if row.scale_sign == "positive":
-        return "lo", "hi"
-    return "(lo if abs(lo) > abs(hi) else hi)", "(hi if abs(lo) > abs(hi) else lo)"
+    return {
+        "positive": ("lo", "hi"),
+        "negative": ("hi", "lo"),
+        "nearer_end": ("(hi if -lo > hi else lo)", "(lo if -lo > hi else hi)"),
+        "farther_end": ("(lo if abs(lo) > abs(hi) else hi)", "(hi if abs(lo) > abs(hi) else lo)"),
+    }[row.scale_sign]
 
 
 def _zero_point_of_range(row: Convention) -> str:

@@ -17,6 +17,12 @@ class RangeRule(NamedTuple):
     widened: bool = True  # whether the range is widened to contain 0
     double: bool = False  # whether the arithmetic is that of float64, else that of values
     span_in_compute: bool = False  # whether the difference of the ends is taken in the type of the values all the same
+    # whether the range begins at the float32 that is not above its lower end
+    starts_below: bool = False
+    power_of_two: bool = False  # whether an asymmetric scale is rounded up to a power of two
+    # of an asymmetric scale: "positive", "negative", or by which end has the lowest code, "nearer_end" or "farther_end"
+    sign: str = "positive"
+    single: bool = False  # whether scale and offset are rounded to float32 last
     # whether the scale is rounded to the type of the values before the zero point is taken by it
     rounds_scale: bool = False
     least: float = 0.0  # the least size of the range that a scale comes from
@@ -32,7 +38,6 @@ class RangeRule(NamedTuple):
     # whether a symmetric scale has the opposite sign of the value of largest magnitude: "", "signed", or "signed_low",
     # where the lower end counts as below 0
     signed: str = ""
-    from_farther: bool = False  # whether an asymmetric scale is negative unless the lower end is farther from 0
     whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
     fits: bool = True  # whether no value of the range has a code out of range
     zero_from: str = "lowest"  # what the zero point is taken from: the "lowest" or the "highest" end, or "both"
@@ -40,7 +45,8 @@ class RangeRule(NamedTuple):
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
     rounds_quotient: bool = False
     # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
-    # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it)
+    # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it); offsets are what
+    # they are for other scales, 0 ("zero") or the lower end ("value");
     # or "formula"
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
@@ -49,16 +55,17 @@ class RangeRule(NamedTuple):
 class Rule(NamedTuple):
     """The rule from values to codes and back; the default is that of ONNX."""
 
-    # "divide", "reciprocal" (product with the rounded 1 / scale, the scale rounded first), "reciprocal_of_double"
-    # (product with 1 / scale taken in float64, then rounded), or "range" (quotient by the range of all codes, times
-    # their number)
+    # "divide", "divide_in_float64" (with the offset taken from the value), "reciprocal" (product with the rounded
+    # 1 / scale, the scale rounded first), "reciprocal_of_double" (product with 1 / scale taken in float64, then
+    # rounded), or "range" (quotient by the range of all codes, times their number)
     quotient: str = "divide"
-    rounding: str = "half_even"  # "half_even", "half_away", "floor", "ceil", "trunc", or at random: see `draws`
+    # "half_even", "half_away", "half_up", "floor", "ceil", "trunc", or at random: see `draws`
+    rounding: str = "half_even"
     # "code" (added to the rounded quotient), "inside" (added to it before it is rounded) or "offset" (in units of the
     # values, taken from them)
     zero: str = "code"
     fused: bool = False  # whether the product and a zero point inside are rounded once, in float32
-    lowest: bool = False  # whether the offset is the value of the lowest code, else that of code 0
+    offset: str = ""  # which code has the offset as its value: "lowest", "zero", or 0 as the "middle" of a range
     middle: bool = False  # whether a code stands for the middle of its bucket
     signed: bool = False  # whether a scale may be negative
     compute: str = ""  # type of the arithmetic where it is not that of the scale
@@ -82,7 +89,7 @@ class Rule(NamedTuple):
     @property
     def is_nearest(self) -> bool:
         """Whether codes are the nearest ones."""
-        return self.rounding in ("half_even", "half_away")
+        return self.rounding in ("half_even", "half_away", "half_up")
 
     @property
     def draws(self) -> bool:

@@ -230,7 +230,7 @@ def quantize_linear(
         Codes of 0.0, in the shape of the scale or one number; None for zero.
     dtype : str, QType or dtype, optional
         The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX. "bfloat16" and
-        "float16" are casts, usually with the scale 1.
+        "float16" are casts, usually with the scale 1; "int32" needs a convention that has it, such as "fits".
     axis : int, tuple of int or None
         The axis or axes that scales belong to, or along which blocks run; ignored if scale is one number. ONNX's
         operator has axis 1 where none is given.

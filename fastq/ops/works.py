@@ -185,8 +185,8 @@ def _to_blocks(x: Array, name: str, **options: str) -> Array:
 
 
 def _weighed(x: Array, name: str, **options: str) -> Array:
-    imatrix = np.ones(x.shape[-1], x.dtype)
-    blocks: Array = call(GGUF_QUANTIZE, x, None, imatrix, options=BlockOptions(name, **options), types=(str,))
+    importance = np.ones(x.shape[-1], x.dtype)
+    blocks: Array = call(GGUF_QUANTIZE, x, None, importance, options=BlockOptions(name, **options), types=(str,))
     return blocks
 
 

@@ -49,13 +49,14 @@ class RangeParameters:
             return self._qparams(scale, np.zeros(scale.shape, qtype.storage))
         row, codes = request.coding[:2]
         scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
-        scale_dtype, zero_point_dtype = row.dtypes(qtype, lo.dtype)
+        compute = row.computes_in(lo.dtype)
+        scale_dtype, zero_point_dtype = row.dtypes(qtype, compute)
         if finite:
             scale_kept, point_kept = kept(scale, zero_point, row, request.half)
             finite_scale(np.where(np.isinf(point_kept) & (row.zero_point == "offset"), np.inf, scale_kept), scale_dtype)
         scale = scale.astype(scale_dtype)
         zero_point = zero_point.astype(zero_point_dtype)
-        return self._qparams(scale, zero_point, computed=None if scale.dtype == lo.dtype else lo.dtype)
+        return self._qparams(scale, zero_point, computed=None if scale.dtype == compute else compute)
 
     def kept(self, p: QParams) -> QParams:
         """Return the parameters that are kept, and give values, of those that codes are computed with."""

@@ -1,7 +1,10 @@
 """What a system is to these tests: cases that it has, and a function that quantizes as it does."""
 
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import NamedTuple
 
@@ -21,7 +24,7 @@ class Quantized(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One way to quantize a matrix of float32.
+    """One way to quantize a matrix.
 
     Attributes
     ----------
@@ -39,6 +42,8 @@ class Case:
         Which of several functions of the system.
     changes : tuple of (str, object)
         Fields of the convention that differ from its row.
+    values : str
+        Name of the dtype of the matrix.
     """
 
     dtype: str
@@ -48,6 +53,7 @@ class Case:
     ragged: bool = False
     option: str = ""
     changes: tuple[tuple[str, object], ...] = ()
+    values: str = "float32"
 
     def granularity(self):
         """Return the arguments of fastq's functions that say what has parameters of its own."""
@@ -55,6 +61,7 @@ class Case:
 
     def __str__(self):
         words = [self.dtype, "symmetric" if self.symmetric else "asymmetric", self.per, self.option]
+        words += [self.values] * (self.values != "float32")
         words += [str(self.block_size)] * bool(self.block_size) + ["ragged"] * self.ragged
         return "-".join(word for word in (*words, *(name for name, _ in self.changes)) if word)
 
@@ -78,19 +85,24 @@ class Installed:
     convention : str
         Name of the convention.
     distributions : tuple of str
-        What has to be installed.
+        What has to be installed by pip.
+    programs : tuple of str
+        Programs that have to be there, as by apt.
     """
 
     convention: str
     distributions: tuple[str, ...]
+    programs: tuple[str, ...] = field(default=(), kw_only=True)
 
     def missing(self):
         """Return what it needs that is not here."""
-        return [name for name in self.distributions if not version_of(name)]
+        programs = [name for name in self.programs if shutil.which(name) is None]
+        return [name for name in self.distributions if not version_of(name)] + programs
 
     def version(self):
         """Return what is installed, with versions."""
-        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
+        versions = [f"{name} {version_of(name)}" for name in self.distributions]
+        return ", ".join([*map(version_of_program, self.programs), *versions])
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,8 @@ class System(Installed):
         The convention closest to it, whose codes must be seen to differ.
     given : bool
         Whether scale and zero point are fastq's, because the system computes none.
+    leads : bool
+        Whether fastq takes the scale and the zero point of the system, which chooses others than those given.
     tie : float
         Where the border between two codes lies, in steps from the value that a code decodes to.
     except_for : tuple of str
@@ -119,9 +133,18 @@ class System(Installed):
     cases: tuple[Case, ...]
     neighbour: str = "onnx"
     given: bool = False
+    leads: bool = False
     tie: float = 0.5
     except_for: tuple[str, ...] = ()
     undefined: str = ""
+
+
+def version_of_program(name):
+    """Return the name and the version of NCO or CDO, as the program itself says."""
+    told = subprocess.run([name, "--version"], capture_output=True, text=True, check=False)
+    number = re.search(r"version (\d[\d.]*)", told.stdout + told.stderr)[1]
+    called = {"ncpdq": "NCO", "cdo": "CDO"}[name]
+    return f"{called} {number}"
 
 
 def version_of(distribution):
@@ -135,6 +158,18 @@ def by_fastq(x, case, convention):
     """Return fastq's results for a matrix under a convention."""
     row = replace(fastq.CONVENTIONS[convention], **dict(case.changes))
     q = fastq.quantize(x, case.dtype, symmetric=case.symmetric, convention=row, **case.granularity())
+    return _parts(q, case)
+
+
+def by_parameters(x, case, convention, found):
+    """Return fastq's results for a matrix under a convention by the parameters of a system."""
+    row = replace(fastq.CONVENTIONS[convention], **dict(case.changes))
+    parts = case.granularity()
+    p = fastq.QParams(found.scale, found.zero_point, case.dtype, **parts, symmetric=case.symmetric, convention=row)
+    return _parts(fastq.quantize(x, qparams=p), case)
+
+
+def _parts(q, case):
     codes = fastq.unpack(q.codes, case.dtype, shape=q.shape) if q.codes.shape != q.shape else q.codes
     return Quantized(codes, q.scale, q.zero_point, q.dequantize())
 

@@ -32,6 +32,7 @@ def coding_of(
 ) -> Coding:
     """Return a format under a convention, for parameters along an axis of values of a compute type."""
     row = _under(convention, symmetric, kind_of(axis, block_size), qtype.format) if convention.variants else convention
+    compute = row.computes_in(compute)
     parameters = row.parameter_range(qtype, symmetric)
     codes = (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters
     return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))
@@ -46,6 +47,13 @@ def check_coding(convention: Convention, qtype: QType, symmetric: bool, *others:
     if not coding.parameters[0] < coding.parameters[1]:
         raise ValueError(f"dtype must have two codes or more: convention {convention.name!r} leaves too few of {qtype}")
     return coding
+
+
+def check_written(convention: Convention, qtype: QType) -> None:
+    """Raise ValueError for int32 unless the system of a convention has it."""
+    if qtype.bits > 16 and qtype.name not in convention.formats:
+        known = " or ".join(repr(row.name) for row in CONVENTIONS.values() if qtype.name in row.formats)
+        raise ValueError(f"convention must be {known} for dtype {qtype}, not {convention.name!r}")
 
 
 def check_format(convention: Convention, qtype: QType) -> None:

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from fastq.formats.qtypes import QTYPES, QType
+from fastq.formats.qtypes import QTYPES, SUMS, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, shown
 from fastq.system.attributes import cached_property
 
 _HALVES = ("float16", "bfloat16")
+_ROUNDINGS = ("half_even", "half_away", "half_up", "floor", "trunc")
+NEAREST = _ROUNDINGS[:3]
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
@@ -37,7 +39,7 @@ def _one_of(*choices: str) -> Any:
 class Convention:
     """The arithmetic of one system: its formulas from ranges to parameters, from values to codes, and back.
 
-    F is the compute type of the values (float32, or float64 for float64 and wide integers); lo and hi are the smallest
+    F is the compute type of the values (see `compute_type`); lo and hi are the smallest
     and the largest of the values that share a parameter, and qmin and qmax are the first and the last code. To make
     your own convention, replace fields of a row of the table.
 
@@ -48,20 +50,25 @@ class Convention:
     system : str
         The system and its functions.
     formats : tuple of str
-        Code formats that it supports; empty for all.
+        Code formats that it supports; empty for all. "int32" is one of `quantize_linear` and `dequantize_linear` only,
+        and needs ``compute_type="float64"`` and an offset with code 0 as its own.
     schemes : tuple of str
         "asymmetric", "symmetric" or both.
     includes_zero : bool
         Whether the asymmetric range is widened to contain 0.
+    compute_type : {"input", "float64"}
+        The type F: float32, or float64 for float64 and wide integers; or float64 for all input.
     operation_type : {"compute", "input"}
         Type to which each operation on parameters or codes is rounded: F; or for bfloat16 and float16 that of the
         input, as in PyTorch, which computes in float32 and rounds each result. Scales are such numbers, in F.
     parameter_type : {"compute", "float64"}
         Type in which parameters are computed: F or float64.
-    stored_type : {"compute", "float64", "input", "float16", "bfloat16"}
+    stored_type : {"compute", "float64", "input", "float32", "float16", "bfloat16"}
         Type in which the scale is kept, and a zero point that is not an integer. Codes are still computed in F. With
         "input" a scale for bfloat16 or float16 input is rounded to that type before a zero point or codes are computed
-        from it, and with "float16" or "bfloat16" the scale for any input; the result is such a number in F.
+        from it, and with "float16" or "bfloat16" the scale for any input; the result is such a number in F. With
+        "float32" scale and offset are rounded to it last, before codes are computed from them, and a scale below its
+        smallest number is degenerate.
     codes_by : {"stored", "unrounded"}
         Scale that codes of an array are computed with: as it is kept; or as it was before it was rounded to half
         precision, which is then the last step, and rounds an offset, too. Values, and codes under parameters that are
@@ -81,14 +88,17 @@ class Convention:
         2)``.
     scale_quotient : {"divide", "reciprocal"}
         Whether the range is divided so, or multiplied by ``1 / divisor``, rounded, as compilers do.
-    scale_sign : {"positive", "farther_end"}
-        Sign of an asymmetric scale: positive; or negative unless ``abs(lo) > abs(hi)``. Then the end that is farther
-        from 0 has the code qmin, and formulas of zero points have it in the place of lo, and the other one in that of
-        hi.
-    scale_rounding : {"nearest", "whole_steps"}
+    scale_sign : {"positive", "negative", "nearer_end", "farther_end"}
+        Sign of an asymmetric scale, unless it was replaced by another number than the floor: positive; negative; or
+        negative if ``-lo > hi``, or unless ``abs(lo) > abs(hi)``. So the end that is nearer to 0, or farther, has the
+        code qmin. A range with a negative scale is read from its other end: formulas of zero points have hi in the
+        place of lo, and lo in that of hi.
+    scale_rounding : {"nearest", "whole_steps", "power_of_two"}
         With "whole_steps" the offset becomes a whole number of steps, after a scale that is degenerate was replaced: k
         is ``rint(offset / scale)``, and where it is finite and not 0 the scale becomes ``offset / k``; where it is 0
-        the offset becomes 0. That needs an offset at the lowest code.
+        the offset becomes 0. That needs an offset at the lowest code. With "power_of_two" an asymmetric scale becomes
+        the smallest power of two, a normal number, by which the range has at most qmax - qmin steps, rounded by
+        `rounding`.
     scale_floor : float, None or "root"
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
         where these are rounded to that of the input; "root": the square root of that number.
@@ -100,10 +110,11 @@ class Convention:
         The replacement of a degenerate scale: a number; the floor; the difference of 1 and the next larger number of
         the type of operations; or the value of the constant array from which it comes: the smallest value (lo, in the
         symmetric scheme not widened), or 1 if that is below the floor or 0.
-    degenerate_zero_point : {"scheme", "zero", "lowest", "end", "formula"}
+    degenerate_zero_point : {"scheme", "zero", "lowest", "end", "value", "formula"}
         Zero point for a degenerate scale, unless it became the floor. "scheme": 0, in the symmetric scheme the middle.
         "zero": 0 in both schemes. "lowest": qmin, in the symmetric scheme the middle. "end": 0, or qmax if lo is below
-        0, like a division by 0. "formula": that of any other scale.
+        0, like a division by 0. An offset is what its formula gives, 0 with "zero", and lo with "value".
+        "formula": what its formula gives, also a code.
     scale_rounded : bool
         Whether a scale computed in float64 is rounded to F before a zero point is computed from it.
     zero_point : {"integer", "float", "offset"}
@@ -112,7 +123,7 @@ class Convention:
     zero_point_end : {"lowest", "highest", "both"}
         ``qmin - lo / scale``; ``qmax - hi / scale``; or ``(qmin * hi - qmax * lo) / (hi - lo)``, and where that is
         infinite or NaN the first.
-    zero_point_rounding : {"half_even", "half_away", "floor", "trunc"}
+    zero_point_rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
         The rounding of an integer zero point.
     zero_point_rounded : {"difference", "quotient"}
         ``round(qmin - lo / scale)`` or ``qmin - round(lo / scale)``.
@@ -120,13 +131,18 @@ class Convention:
         ``round(x / scale + zero_point)``, else ``round(x / scale) + zero_point``.
     fused : bool
         Whether a product by the reciprocal and a zero point inside are rounded once, as their sum: float32 only.
-    offset_code : {"lowest", "zero"}
-        The code with the offset as its value: for qmin the offset is lo, for 0 it is ``lo - qmin * scale``.
-    quotient : {"divide", "reciprocal", "reciprocal_of_double", "range"}
-        ``x / scale``; ``x * F(1 / F(scale))``; ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with
-        n = qmax - qmin, which needs an offset at the lowest code.
-    rounding : {"half_even", "half_away", "floor", "trunc"}
-        The rounding of codes.
+    offset_code : {"lowest", "zero", "middle"}
+        The code with the offset as its value: for qmin the offset is lo, for 0 it is ``lo - qmin * scale``, or with
+        "middle" ``(lo + hi - (qmin + qmax) * scale) / 2``.
+    offset_rounding : {"nearest", "float32_below"}
+        With "float32_below" the range begins at the largest float32 that is not above lo, subnormal ones left out, and
+        scale and offset are those of that range. Needs an offset at the lowest code.
+    quotient : {"divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range"}
+        ``x / scale``; the same, with the offset taken from x, in float64 and rounded to F; ``x * F(1 / F(scale))``;
+        ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with n = qmax - qmin, which needs an offset at the
+        lowest code.
+    rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
+        The rounding of codes. "half_up" is ``floor(v + 0.5)``, the sum rounded in F.
     decode : {"point", "middle"}
         The value of a code: ``(code - zero_point) * scale`` (with an offset: ``offset + steps * scale``), or half a
         step more.
@@ -166,9 +182,10 @@ class Convention:
     formats: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ("asymmetric", "symmetric")
     includes_zero: bool = True
+    compute_type: str = _one_of("input", "float64")
     operation_type: str = _one_of("compute", "input")
     parameter_type: str = _one_of("compute", "float64")
-    stored_type: str = _one_of("compute", "float64", "input", *_HALVES)
+    stored_type: str = _one_of("compute", "float64", "input", "float32", *_HALVES)
     codes_by: str = _one_of("stored", "unrounded")
     value_type: str = _one_of("compute", "result")
     span_type: str = _one_of("parameter", "compute")
@@ -176,22 +193,23 @@ class Convention:
     scale_digits: str = _one_of("all", *_HALVES)
     divisor: str = _one_of("steps", "codes")
     scale_quotient: str = _one_of("divide", "reciprocal")
-    scale_sign: str = _one_of("positive", "farther_end")
-    scale_rounding: str = _one_of("nearest", "whole_steps")
+    scale_sign: str = _one_of("positive", "negative", "nearer_end", "farther_end")
+    scale_rounding: str = _one_of("nearest", "whole_steps", "power_of_two")
     scale_floor: float | str | None = None
     tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
-    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end", "formula")
+    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end", "value", "formula")
     scale_rounded: bool = False
     zero_point: str = _one_of("integer", "float", "offset")
     zero_point_end: str = _one_of("lowest", "highest", "both")
-    zero_point_rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
+    zero_point_rounding: str = _one_of(*_ROUNDINGS)
     zero_point_rounded: str = _one_of("difference", "quotient")
     zero_point_inside: bool = False
     fused: bool = False
-    offset_code: str = _one_of("lowest", "zero")
-    quotient: str = _one_of("divide", "reciprocal", "reciprocal_of_double", "range")
-    rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
+    offset_code: str = _one_of("lowest", "zero", "middle")
+    offset_rounding: str = _one_of("nearest", "float32_below")
+    quotient: str = _one_of("divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range")
+    rounding: str = _one_of(*_ROUNDINGS)
     decode: str = _one_of("point", "middle")
     symmetric_extreme: str = _one_of("magnitude", "signed", "signed_low")
     searched_signed: tuple[str, ...] = ()
@@ -241,21 +259,29 @@ class Convention:
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
         if self.operation_type == "input" and self.quotient == "range":
             raise ValueError("operation_type='input' needs a quotient other than 'range', which decodes values")
+        if self.operation_type == "input" and self.compute_type == "float64":
+            raise ValueError(
+                "operation_type='input' needs compute_type='input', which rounds to half precision once more"
+            )
+        at_lowest = (self.zero_point, self.offset_code) == ("offset", "lowest")
+        if self.offset_rounding == "float32_below" and not at_lowest:
+            raise ValueError("offset_rounding='float32_below' needs zero_point='offset' and offset_code='lowest'")
         if self.tiny_scale == "reaching" and self.symmetric_extreme != "magnitude":
             raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude', which gives positive scales")
-        if self.codes_by == "unrounded" and (self.operation_type == "input" or self.stored_type == "float64"):
+        in_halves = self.operation_type == "compute" and self.stored_type not in ("float64", "float32")
+        if self.codes_by == "unrounded" and not in_halves:
             raise ValueError(
-                "codes_by='unrounded' needs operation_type='compute' and scales that are kept in F or less"
+                "codes_by='unrounded' needs operation_type='compute' and scales that are kept in F or half precision"
             )
         if self.codes_by == "unrounded" and self.quotient == "range":
             raise ValueError("codes_by='unrounded' needs a quotient other than 'range', which decodes values")
-        if self.scale_rounding == "whole_steps" and (self.zero_point, self.offset_code) != ("offset", "lowest"):
+        if self.scale_rounding == "whole_steps" and not at_lowest:
             raise ValueError("scale_rounding='whole_steps' needs zero_point='offset' and offset_code='lowest'")
         self._check_variants()
 
     def _check_variants(self) -> None:
-        fixed = {"name", "system", "formats", "schemes", "operation_type", "zero_point", "variants"}
-        known = {field.name for field in fields(self)} - fixed
+        fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "zero_point"}
+        known = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
             as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))
             as_choice(name, "a field of variants", sorted(known))
@@ -268,9 +294,14 @@ class Convention:
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
             raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
-        for name in ("formats", "searched_signed"):
-            if not _are_of(getattr(self, name), QTYPES):
+        for name, known in (("formats", (*QTYPES, SUMS.name)), ("searched_signed", QTYPES)):
+            if not _are_of(getattr(self, name), known):
                 raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
+        of_zero = (self.compute_type, self.zero_point) == ("float64", "offset") and self.offset_code != "lowest"
+        if SUMS.name in self.formats and not of_zero:
+            raise ValueError(
+                "format int32 needs compute_type='float64' and zero_point='offset' of another code than qmin"
+            )
         if not ((isinstance(self.narrow, str) and self.narrow == "all") or _are_of(self.narrow, QTYPES)):
             raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
         for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):
@@ -313,6 +344,10 @@ class Convention:
             return HalfPrecision(kept=scale)
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
+    def computes_in(self, values: np.dtype[Any]) -> np.dtype[Any]:
+        """Return F for values of which other rows have the compute type `values`."""
+        return np.dtype(np.float64) if self.compute_type == "float64" else values
+
     def half_of_values(self, dtype: np.dtype[Any]) -> str:
         """Return the dtype of half precision to which operations on values are rounded, for values of a dtype."""
         return dtype.name if self.value_type == "result" and dtype.name in _HALVES else ""
@@ -324,6 +359,7 @@ class Convention:
 
     def dtypes(self, qtype: QType, compute: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
         """Return the types of scales and of zero points for values of a compute type."""
+        compute = self.computes_in(compute)
         scale = np.dtype(np.float64) if self.stored_type == "float64" else compute
         return scale, qtype.storage if self.zero_point == "integer" else scale
 
@@ -331,7 +367,8 @@ class Convention:
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
         from_range = self.symmetric_extreme != "magnitude" or self.scale_sign != "positive"
-        return from_range or self.degenerate == "value" or bool(self.searched_signed)
+        of_variant = any(name == "scale_sign" and value != "positive" for _, name, value in self.variants)
+        return from_range or of_variant or self.degenerate == "value" or bool(self.searched_signed)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

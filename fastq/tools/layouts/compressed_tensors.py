@@ -257,11 +257,12 @@ def array_of(
 ) -> QuantizedArray:
     """Return a matrix, or its blocks from `StoredForm.to_blocks`, from its codes and stored parameters."""
     qtype = form.qtype
-    scale = scale_values(stored, weights, factor)
     convention = "compressed-tensors"
     if weights.scale_dtype == E8M0:
         qtype = as_qtype(MICROSCALING[weights.bits])
         scale = stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
+    else:
+        scale = scale_values(stored, weights, factor)
     zero = np.zeros(scale.shape, form.qtype.storage) if zero_point is None else zero_point
     convention = convention if weights.kind == "int" else DEFAULT
     params = QParams(scale, zero, qtype, form.axis, form.block_size, form.symmetric, convention)

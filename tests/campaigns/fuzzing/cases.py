@@ -13,6 +13,7 @@ from fuzzing.functions import KEPT_AS
 
 from fastq import QParams, QuantizedArray, reference
 from fastq.formats.bitrounding import TIES, most_digits, of_width
+from fastq.formats.conventions.convention import NEAREST
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.granularity import as_granularity
@@ -411,7 +412,7 @@ class _Drawing:
 
     def with_noise(self):
         """Round some codes at random."""
-        allowed = self.of.row.rounding in ("half_even", "half_away") and not self.qtype.codebook
+        allowed = self.of.row.rounding in NEAREST and not self.qtype.codebook
         if (allowed and self.random.random() < AT_RANDOM) or self.spoils(0.05):
             self.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
         self.noted["rounding"] = self.options.get("rounding", "nearest")
@@ -842,8 +843,8 @@ class _Drawing:
             x = np.where(np.abs(x.astype(np.float64)) < 6e4, x, x.dtype.type(1))
         x = self.placed(x, lists=False)
         self.args = [x, self.random.choice([form.name, form.number])]
-        if self.random.random() < 0.2:
-            self.options["imatrix"] = self.imatrix(shape)
+        if self.random.random() < (0.98 if form.needs_importance else 0.2):
+            self.options["importance"] = self.imatrix(shape)
         if self.random.random() < (0.4 if form.trials else 0.02):
             self.options["range"] = "mse"
         self.with_out((*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8)

@@ -87,8 +87,10 @@ _ROUNDINGS = {
 }
 
 
-def whole(value, rounding="half_even"):
-    """A number rounded to a whole one."""
+def whole(value, rounding="half_even", ftype="float64"):
+    """A number of a type rounded to a whole one."""
+    if rounding == "half_up":
+        rounding, value = "floor", rounded(add(value, Fraction(1, 2)), ftype)
     return value if value is None or value in (INF, -INF) else Fraction(_ROUNDINGS[rounding](value))
 
 
@@ -105,8 +107,10 @@ def _codes_in_use(row, qtype, symmetric):
     return (qtype.qmin, qtype.qmax) if row.clamp == "format" else row.parameter_range(qtype, symmetric)
 
 
-def compute_type(dtype):
-    """F of an input dtype."""
+def compute_type(dtype, row=None):
+    """F of an input dtype under a row."""
+    if row is not None and row.compute_type == "float64":
+        return "float64"
     return "float64" if dtype.name in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
 
 
@@ -157,7 +161,10 @@ def integer_code(x, scale, zero, row, codes, ftype, half=""):
     stored, scale = scale, rounded(scale, ftype)
     zero = rounded(zero, ftype)
     distance = twice_rounded(add(x, -zero), ftype, half) if row.zero_point == "offset" else x
-    if row.quotient == "divide":
+    if row.quotient == "divide_in_float64":
+        distance = rounded(add(x, -zero), "float64") if row.zero_point == "offset" else x
+        steps = rounded(divide(distance, scale), "float64")
+    elif row.quotient == "divide":
         steps = divide(distance, scale)
     elif row.quotient == "range":
         span = rounded(rounded((last - first) * stored, "float64"), ftype)
@@ -167,14 +174,15 @@ def integer_code(x, scale, zero, row, codes, ftype, half=""):
         factor = twice_rounded(inverse, ftype, half)
         steps = multiply(distance, factor)
         if row.fused and row.zero_point_inside and row.zero_point != "offset" and ftype == "float32":
-            return clamped(whole(twice_rounded(add(steps, zero), ftype, half), row.rounding), first, last)
+            total = twice_rounded(add(steps, zero), ftype, half)
+            return clamped(whole(total, row.rounding, ftype), first, last)
     steps = twice_rounded(steps, ftype, half)
     if row.zero_point == "offset":
-        code = add(whole(steps, row.rounding), first if row.offset_code == "lowest" else 0)
+        code = add(whole(steps, row.rounding, ftype), first if row.offset_code == "lowest" else 0)
     elif row.zero_point_inside:
-        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding)
+        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding, ftype)
     else:
-        code = add(whole(steps, row.rounding), zero)
+        code = add(whole(steps, row.rounding, ftype), zero)
     return clamped(code, first, last)
 
 
@@ -288,7 +296,8 @@ def _flat(array, qtype):
 
 def _codes(x, p, nan, saturate):
     """Codes of values under parameters, one per element."""
-    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
+    qtype, row = as_qtype(p.dtype), _row_of(p)
+    ftype = compute_type(x.dtype, row)
     form, own, half = qtype.float_format, qtype.block_size > 0, operation_type(row, x.dtype)
     codes, scales, zeros = [], _of_each(p.scale, p, x.shape), _of_each(p.zero_point, p, x.shape)
     for given, scale, zero in zip(x.flat, scales, zeros, strict=True):
@@ -359,7 +368,8 @@ def _check_parameters(x, p):
 
     Those of integers are by the formulas of any convention, those of other formats by those of "onnx".
     """
-    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
+    qtype, row = as_qtype(p.dtype), _row_of(p)
+    ftype = compute_type(x.dtype, row)
     kept = "float64" if row.stored_type == "float64" else ftype
     groups = _groups(x, p.axis, p.block_size, *(np.asarray(each, np.float64) for each in (p.scale, p.zero_point)))
     if p.tensor_scale is not None:
@@ -411,6 +421,9 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if row.includes_zero or symmetric:
         lo, hi = min(lo, Fraction(0)), max(hi, Fraction(0))
     least_range = rounded(Fraction(row.range_floor), ptype)
+    constant = lo == hi
+    if row.offset_rounding == "float32_below" and not symmetric:
+        lo = _float32_below(lo)
     if symmetric:
         least = -abs(smallest) if row.symmetric_extreme == "signed_low" else lo
         signed = row.symmetric_extreme != "magnitude"
@@ -425,6 +438,10 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = _asymmetric_scale(lo, hi, steps, ptype)
     if not symmetric:
         scale = max(scale, _over(least_range, steps, row, ptype))
+    if row.scale_rounding == "power_of_two" and not symmetric and scale:
+        scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
+    if row.offset_rounding == "float32_below" and not symmetric and constant:
+        scale = Fraction(0)
     scale = rounded(scale, row.scale_digits) if row.scale_digits != "all" else scale
     scale = rounded(scale, half) if half else scale
     few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
@@ -440,6 +457,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     root = Fraction(2) ** (exponent(normal) // 2)
     floor = {None: normal, "root": root}.get(row.scale_floor) or Fraction(row.scale_floor)
     floor = _positive(floor, half, unit) if half else rounded(floor, ptype)
+    if row.stored_type == "float32":
+        floor = max(floor, Fraction(1, 2**149))
     size = abs(scale) if row.signed_scale else scale
     degenerate = size < floor or size == 0
     if degenerate and row.degenerate == "value":
@@ -450,30 +469,65 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         number = known[row.degenerate] if row.degenerate in known else Fraction(row.degenerate)
         scale = _positive(number, half, unit) if half else rounded(number, ptype)
     degenerate = degenerate and row.degenerate != "floor" and row.degenerate_zero_point != "formula"
+    kept = "float32" if row.stored_type == "float32" else ptype
     if symmetric:
-        return scale, Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
-    if row.scale_sign == "farther_end" and not abs(lo) > abs(hi):
-        scale = -scale
-        lo, hi = hi, lo
+        point = Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
+        return rounded(scale, kept), point
+    turns = {"negative": True, "nearer_end": -lo > hi, "farther_end": abs(lo) <= abs(hi)}
+    if not degenerate and turns.get(row.scale_sign, False):
+        scale, lo, hi = -scale, hi, lo
     if row.scale_rounding == "whole_steps":
         k = whole(rounded(divide(lo, scale), ptype))
         scale = rounded(divide(lo, k), ptype) if k not in (0, INF, -INF) else scale
         lo = lo if k else Fraction(0)
     if row.zero_point == "offset":
-        return scale, lo if row.offset_code == "lowest" else rounded(lo - rounded(first * scale, ptype), ptype)
+        offset = {
+            "lowest": lambda: lo,
+            "zero": lambda: rounded(lo - rounded(first * scale, ptype), ptype),
+            "middle": lambda: _middle(lo, hi, rounded((first + last) * scale, ptype), ptype),
+        }[row.offset_code]()
+        offset = {"zero": Fraction(0), "value": lo}.get(row.degenerate_zero_point, offset) if degenerate else offset
+        return rounded(scale, kept), rounded(offset, kept)
     if degenerate:
         beside = {"lowest": first, "end": last if lo < 0 else Fraction(0)}.get(row.degenerate_zero_point, Fraction(0))
-        return scale, beside if row.zero_point == "integer" else Fraction(0)
+        return rounded(scale, kept), beside if row.zero_point == "integer" else Fraction(0)
     end, code = (hi, last) if row.zero_point_end == "highest" else (lo, first)
     distance = rounded(divide(end, scale), ptype)
     if row.zero_point_end == "both":
         between = _between_ends(lo, hi, first, last, ptype)
         point = rounded(add(code, -distance), ptype) if between in (None, INF, -INF) else between
     elif row.zero_point_rounded == "quotient" and row.zero_point == "integer":
-        point = add(code, -whole(distance, row.zero_point_rounding))
+        point = add(code, -whole(distance, row.zero_point_rounding, ptype))
     else:
         point = rounded(add(code, -distance), ptype)
-    return scale, point if row.zero_point == "float" else clamped(whole(point, row.zero_point_rounding), first, last)
+    if row.zero_point == "float":
+        return rounded(scale, kept), rounded(point, kept)
+    return rounded(scale, kept), clamped(whole(point, row.zero_point_rounding, ptype), first, last)
+
+
+def _float32_below(value):
+    """The largest float32 that is not above a number, none of them subnormal."""
+    least = _SMALLEST_NORMAL["float32"]
+    if abs(value) < least:
+        return -least if value < 0 else Fraction(0)
+    if value > _LARGEST["float32"]:
+        return _LARGEST["float32"]
+    unit = Fraction(2) ** (exponent(value) - 23)
+    below = math.floor(value / unit) * unit
+    return -INF if below < -_LARGEST["float32"] else below
+
+
+def _power_that_suffices(scale, span, steps, rounding, ptype):
+    """The smallest power of two, a normal number, by which a span has no more steps when it is rounded."""
+    least = _SMALLEST_NORMAL[ptype]
+    power = max(Fraction(2) ** (exponent(scale) + (Fraction(2) ** exponent(scale) < scale)), least)
+    enough = power / 2 >= least and whole(rounded(span / (power / 2), ptype), rounding, ptype) <= steps
+    return power / 2 if enough else power
+
+
+def _middle(lo, hi, reach, ptype):
+    """The value of code 0 of a range whose codes `reach` to one side."""
+    return rounded(rounded(rounded(lo + hi, ptype) - reach, ptype) / 2, ptype)
 
 
 def _over(size, steps, row, ptype):
@@ -565,7 +619,7 @@ def _ranged(call, result):
 def _with_parameters(call, p, result, codes=None, by=None):
     """Codes by parameters, or what values these stand for; codes by other parameters if they are given."""
     x, qtype, stored = _plain(call.args[0]), as_qtype(p.dtype), getattr(result, "codes", codes)
-    ftype = compute_type(x.dtype)
+    ftype = compute_type(x.dtype, _row(p.convention))
     if (p := _stored(p, ftype)) is None:
         return False
     by = p if by is None else _stored(by, ftype)
@@ -631,7 +685,8 @@ def _dequantize_linear(call, values):
     p = _raw(call, qtype)
     scale_type = np.dtype(given.dtype.newbyteorder("=")) if hasattr(given, "dtype") else np.dtype(np.float32)
     values = _plain(values)
-    ftype = compute_type(values.dtype if _row(p.convention).stored_type == "float64" else scale_type)
+    row = _row(p.convention)
+    ftype = compute_type(values.dtype if row.stored_type == "float64" else scale_type, row)
     words = codes.reshape(-1).view(np.uint8) if qtype.element else codes.reshape(-1).astype(np.int64)
     return _check_values(words.tolist(), codes.shape, p, ftype, values)
 

@@ -10,6 +10,7 @@ from systems import (
     onnx_runtime,
     quanto,
     qwix,
+    science,
     tflite,
     torch_eager,
     torch_libraries,
@@ -17,6 +18,6 @@ from systems import (
 
 MODULES = (
     *(onnx_runtime, torch_eager, torch_libraries, quanto, mlx, nncf, tflite, ai_edge, coreml, qwix),
-    *(embeddings, netcdf),
+    *(embeddings, netcdf, science),
 )
 SYSTEMS = tuple(system for module in MODULES for system in module.SYSTEMS)

@@ -91,6 +91,8 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         lines.append("- F is float64 for all input")
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation except that of values is rounded to the dtype of x")
+    if row.narrow_unsigned == "highest":
+        lines.append("- symmetric codes of unsigned formats: 0 to 2^bits - 2")
     if row.value_type == "result":
         lines.append("- values of bfloat16 and float16: each operation is rounded to that dtype")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")

@@ -53,16 +53,23 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
         most = "" if row.scale_floor == 0.0 else f", at most 1 / {_floor(row)}"
         return f"1 / inverse in float64; inverse = 1 / (hi - lo) * {steps} in F{narrow}{most}"
     if scheme == "symmetric":
-        extreme = _EXTREMES[row.symmetric_extreme]
-        scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / ({steps} / 2)"
+        extreme = _floored(_EXTREMES[row.symmetric_extreme], row)
+        by = f"({steps} / 2)"
+        scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / {by}"
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
-        scale = f"{difference} / {steps}"
+        by = steps
+        scale = f"{_floored(difference, row)} / {by}"
         if row.scale_rounding == "power_of_two":
             scale = f"the smallest 2**e with {_ROUND[row.rounding]}({difference} / 2**e) <= {steps[1:-1]}"
         scale = f"-{scale}" if row.scale_sign == "negative" else scale
+    if row.scale_quotient == "reciprocal":
+        scale = scale.replace(f" / {by}", f" * F(1 / {by})")
     rounded = ", rounded to F" if row.scale_rounded else ", rounded to float32" if row.stored_type == "float32" else ""
-    return f"{scale} in {number}{rounded}; {_degenerate(row)}{narrow}{_changed(row, scheme)}"
+    if row.scale_digits != "all":
+        rounded += f", rounded to {row.scale_digits} and then {row.stored_type}"
+    degenerate = f"; {_degenerate(row)}" if _may_be_too_small(row) else ""
+    return f"{scale} in {number}{rounded}{degenerate}{narrow}{_changed(row, scheme)}"
 
 
 # what a symmetric scale comes from
@@ -73,6 +80,11 @@ _EXTREMES = {
 }
 # when an asymmetric scale is negative
 _SIGNS = {"nearer_end": "; negative if -lo > hi", "farther_end": "; negative unless abs(lo) > abs(hi)"}
+
+
+def _floored(size: str, row: Convention) -> str:
+    """Return the size of a range that scales come from, which may have a least magnitude."""
+    return f"max({size}, {_power(row.range_floor)})" if row.range_floor else size
 
 
 def _changed(row: Convention, scheme: str) -> str:
@@ -91,9 +103,16 @@ def _degenerate(row: Convention) -> str:
     return f"{up}if {_too_small(row)}: {words.get(str(row.degenerate)) or _power(row.degenerate)}"
 
 
+def _may_be_too_small(row: Convention) -> bool:
+    """Return whether scales may have to be replaced: not if they come from a least range, and all their digits stay."""
+    return not row.range_floor or row.scale_floor != 0.0 or row.scale_digits != "all" or row.stored_type != "compute"
+
+
 def _floor(row: Convention) -> str:
     if row.scale_floor is None:
         return "the smallest normal number"
+    if row.scale_floor == "root":
+        return "the root of the smallest normal number"
     return _power(_floor_number(row))
 
 
@@ -104,7 +123,7 @@ def _too_small(row: Convention) -> str:
 
 def _floor_number(row: Convention) -> float:
     """Return the smallest scale of a row that names one."""
-    floor = row.scale_floor or 0.0
+    floor = 2.0**-63 if row.scale_floor == "root" else float(row.scale_floor or 0.0)
     return max(floor, 2.0**-149) if row.stored_type == "float32" else floor
 
 
@@ -120,7 +139,9 @@ def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
         return _offset_of_range(row)
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
     other = _other_zero_point(row, scheme)
-    return f"{code}; if the scale was {_too_small(row)}: {other}" if other and row.degenerate != "floor" else code
+    by_formula = row.degenerate == "floor" or row.degenerate_zero_point == "formula"
+    differs = other and not by_formula and _may_be_too_small(row)
+    return f"{code}; if the scale was {_too_small(row)}: {other}" if differs else code
 
 
 def _offset_of_range(row: Convention) -> str:
@@ -159,12 +180,15 @@ def _ends(row: Convention) -> tuple[str, str]:
 
 def _zero_point_of_range(row: Convention) -> str:
     lowest, highest = _ends(row)
-    end, code = (lowest, "qmin") if row.zero_point_end == "lowest" else (highest, "qmax")
+    end, code = (highest, "qmax") if row.zero_point_end == "highest" else (lowest, "qmin")
     if row.scale_from == "inverse":
         return "qmin - lo * F(1 / scale)"
-    if row.zero_point == "float":
+    whole = "" if row.zero_point == "float" else _ROUND[row.zero_point_rounding]
+    if row.zero_point_end == "both":
+        point = f"(qmin * {highest} - qmax * {lowest}) / ({highest} - {lowest})"
+        return f"clamp({whole}({point}))" if whole else point
+    if not whole:
         return f"{code} - {end} / scale"
-    whole = _ROUND[row.zero_point_rounding]
     rounded = f"{code} - {whole}({end} / scale)" if row.zero_point_rounded == "quotient" else ""
     return f"clamp({rounded or f'{whole}({code} - {end} / scale)'})"
 

@@ -154,9 +154,11 @@ def value_in_half(spec, x):
 
 @traced
 def scale_in_half(spec, scale):
-    """Round scales to the type of half precision that the rule of ranges names, if it names one."""
-    form = _half(spec.rule.range.half)
-    return v.convert(decode(encode(scale, form), form), v.lane_type(scale)) if form else scale
+    """Round scales to the types of half precision that the rule of ranges names, if it names any."""
+    for form in (_half(spec.rule.range.digits), _half(spec.rule.range.half)):
+        if form:
+            scale = v.convert(decode(encode(scale, form), form), v.lane_type(scale))
+    return scale
 
 
 @traced

@@ -25,8 +25,12 @@ class RangeRule(NamedTuple):
     single: bool = False  # whether scale and offset are rounded to float32 last
     # whether the scale is rounded to the type of the values before the zero point is taken by it
     rounds_scale: bool = False
+    least: float = 0.0  # the least size of the range that a scale comes from
+    digits: str = ""  # "float16" or "bfloat16" where the scale is rounded to it before it is rounded to `half`, else ""
     divisor: int = 0  # what is added to the number of code steps to get the divisor of the range
-    floor: float | None = None  # below it a scale is degenerate, and so is 0; None: the smallest normal number
+    by_reciprocal: bool = False  # whether the range is multiplied by the rounded reciprocal of the divisor
+    # below it a scale is degenerate, and so is 0; None: the smallest normal number; "root": the square root of that
+    floor: float | str | None = None
     reaches: bool = False  # whether a scale of few digits is rounded up where the end of the range would be clamped
     # what a degenerate scale becomes: a number, "floor", "epsilon" of the type of operations, or "value", that of a
     # constant array
@@ -38,13 +42,14 @@ class RangeRule(NamedTuple):
     narrow: float | None = None  # the widest asymmetric range that has the scale 1; None: there is none
     whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
     fits: bool = True  # whether no value of the range has a code out of range
-    from_highest: bool = False  # whether the zero point is taken from the upper end
+    zero_from: str = "lowest"  # what the zero point is taken from: the "lowest" or the "highest" end, or "both"
     rounding: str = "half_even"  # of the zero point; "": none, it is a float
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
     rounds_quotient: bool = False
     # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
     # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it); offsets are what
-    # they are for other scales, 0 ("zero") or the lower end ("value")
+    # they are for other scales, 0 ("zero") or the lower end ("value");
+    # or "formula"
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
 

@@ -110,11 +110,17 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
         inverse = _inverse(spec, lo, hi, divisor, compute)
         return inverse, lowest - lo * inverse
     if ranged.span_in_compute:
-        scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within) / divisor
-    elif spec.rule.half:
-        scale = in_half(spec, in_half(spec, hi - lo) / divisor)
+        scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within)
+        scale = _over(spec, scale, divisor)
+    elif spec.rule.half or ranged.by_reciprocal:
+        scale = _over(spec, in_half(spec, hi - lo), divisor)
     else:
         scale = (_range_over_double if within == types.float64 else _range_over)(lo, hi, divisor)
+    size = hi - lo
+    if ranged.least:  # quotients by the same number keep their order
+        floor = in_half(spec, v.constant(ranged.least, lo))
+        size = v.maximum(size, floor)
+        scale = v.maximum(scale, _over(spec, floor, divisor))
     infinity = v.constant(float("inf"), scale)
     if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
@@ -122,7 +128,7 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
         scale = power_that_suffices(spec, scale, hi - lo, divisor, compute)
     if ranged.starts_below:
         scale = v.select(is_constant, zero, scale)
-    scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
+    scale, usable = _usable(spec, scale, lo, size, divisor, compute)
     scale = _of_narrow(spec, scale, hi - lo)
     if ranged.sign != "positive":
         scale, lo, hi = with_sign(ranged.sign, scale, lo, hi, usable)
@@ -218,17 +224,26 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     zero = v.constant(0, lo)
     two = v.constant(2, lo)
     middle = v.rint((lowest + highest) / two)
-    size = v.maximum(v.maximum(-lo, hi), zero)
+    size = v.maximum(v.maximum(-lo, hi), in_half(spec, v.constant(ranged.least, lo)))
     steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
     if ranged.signed:
         least = v.minimum(lo, zero) if ranged.signed == "signed" else -v.absolute(lo)
         most = v.maximum(hi, zero)
-        scale = v.select(most > -least, most, least) / -steps
+        floor = in_half(spec, v.constant(ranged.least, lo))
+        scale = _over(spec, v.select(most > -least, v.maximum(most, floor), v.minimum(least, -floor)), -steps)
     else:
-        scale = size / steps
+        scale = _over(spec, size, steps)
     scale, usable = _usable(spec, scale, lo, size, steps, compute)
     zero_point = v.full_like(middle, lo)
     return scale, v.select(usable, zero_point, zero) if ranged.zero_when_degenerate == "zero" else zero_point
+
+
+@traced
+def _over(spec, size, steps):
+    """Divide the size of a range by a number of steps, or multiply it by the rounded reciprocal."""
+    if spec.rule.range.by_reciprocal:
+        return in_half(spec, size * in_half(spec, v.constant(1, steps) / steps))
+    return in_half(spec, size / steps)
 
 
 def _ends_of_few_digits(spec, compute):
@@ -242,7 +257,8 @@ def _ends_of_few_digits(spec, compute):
 def _least(spec, compute):
     """Return the smallest scale that is usable."""
     ranged = spec.rule.range
-    least = (2.0**-126 if compute == types.float32 else 2.0**-1022) if ranged.floor is None else ranged.floor
+    least = 2.0**-126 if compute == types.float32 else 2.0**-1022
+    least = {None: least, "root": least**0.5}.get(ranged.floor, ranged.floor)
     if ranged.single:
         return max(least, 2.0**-149)
     return FLOAT_FORMATS[ranged.half].positive(least) if ranged.half and least else least
@@ -301,11 +317,12 @@ def _not_degenerate(spec, scale, lo, compute):
         scale = v.convert(v.convert(scale, compute), within)
     magnitude = v.absolute(scale) if spec.rule.signed else scale
     usable = (magnitude >= v.constant(least, scale)) & (magnitude > v.constant(0, scale))
+    by_formula = ranged.degenerate == "floor" or ranged.zero_when_degenerate == "formula"
     if ranged.degenerate == "value":
         has_value = (v.absolute(lo) >= v.constant(least, lo)) & (v.absolute(lo) > v.constant(0, lo))
-        return v.select(usable, scale, v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))), usable
+        return v.select(usable, scale, v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))), usable | by_formula
     other = v.constant(stored.positive(other) if stored else other, scale)
-    return v.select(usable, scale, other), usable | (ranged.degenerate == "floor")
+    return v.select(usable, scale, other), usable | by_formula
 
 
 @traced
@@ -315,18 +332,29 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
     zero = v.constant(0, lo)
     if spec.rule.zero == "offset":
         return _offset(spec, lo, hi, scale, usable, lowest, highest)
-    end, distance = (highest, hi / scale) if ranged.from_highest else (lowest, lo / scale)
+    end, distance = (highest, hi / scale) if ranged.zero_from == "highest" else (lowest, lo / scale)
     distance = in_half(spec, distance)
+    zero_point = in_half(spec, end - distance)
+    if ranged.zero_from == "both":
+        zero_point = _zero_point_between(spec, lo, hi, lowest, highest, zero_point)
     if not ranged.rounding:
-        return v.select(usable, in_half(spec, end - distance), zero)
-    if ranged.rounds_quotient:
+        return v.select(usable, zero_point, zero)
+    if ranged.rounds_quotient and ranged.zero_from != "both":
         zero_point = end - round_as(ranged.rounding, distance)
     else:
-        zero_point = round_as(ranged.rounding, in_half(spec, end - distance))
+        zero_point = round_as(ranged.rounding, zero_point)
     beside = lowest if ranged.zero_when_degenerate == "lowest" else v.constant(0, lowest)
     if ranged.zero_when_degenerate == "end":
         beside = v.select(lo < zero, v.full_like(highest, lo), v.full_like(beside, lo))
     return v.select(usable, v.minimum(v.maximum(zero_point, lowest), highest), beside)
+
+
+@traced
+def _zero_point_between(spec, lo, hi, lowest, highest, other):
+    """Compute the zero point from both ends of the range; where products overflow or it has no size, it is `other`."""
+    above, below = in_half(spec, lowest * hi), in_half(spec, highest * lo)
+    point = in_half(spec, in_half(spec, above - below) / in_half(spec, hi - lo))
+    return v.select(is_infinite(point) | v.is_nan(point), other, point)
 
 
 @traced

@@ -111,6 +111,8 @@ def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[
     range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
+        if ranged.floor == "root" and half.operations:
+            ranged = ranged._replace(floor=FLOAT_FORMATS[half.operations].smallest_normal ** 0.5)
         if ranged.floor is None and half.operations:
             ranged = ranged._replace(floor=FLOAT_FORMATS[half.operations].smallest_normal)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
@@ -183,7 +185,10 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         sign=row.scale_sign,
         single=row.stored_type == "float32",
         rounds_scale=row.scale_rounded,
+        least=row.range_floor,
+        digits="" if row.scale_digits == "all" else row.scale_digits,
         divisor=int(row.divisor == "codes"),
+        by_reciprocal=row.scale_quotient == "reciprocal",
         floor=row.scale_floor,
         reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,
@@ -192,7 +197,7 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         narrow=row.narrow_range,
         whole_steps=row.scale_rounding == "whole_steps",
         fits=symmetric and row.divisor == "steps" and codes == qtype.ranges[True],
-        from_highest=row.zero_point_end == "highest",
+        zero_from=row.zero_point_end,
         rounding="" if row.zero_point == "float" else row.zero_point_rounding,
         rounds_quotient=row.zero_point_rounded == "quotient",
         zero_when_degenerate=row.degenerate_zero_point,

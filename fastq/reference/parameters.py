@@ -55,17 +55,20 @@ def from_range(
     steps = last - first + ptype(row.divisor == "codes")
     if row.scale_from == "inverse" and not symmetric:
         return _by_inverse(lo, hi, first, steps, row)
+    floor = in_half(np.asarray(ptype(row.range_floor)), half)  # contract 5.20
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
+    size = np.maximum(size, floor)
     if symmetric and row.symmetric_extreme != "magnitude":  # contract 5.8
         least = lo if row.symmetric_extreme == "signed" else farthest
-        scale = np.asarray(np.where(hi > -least, hi, least) / -steps)
+        extreme = np.where(hi > -least, np.maximum(hi, floor), np.minimum(least, -floor))
+        scale = _over(extreme, -steps, row, half)
     elif symmetric:
-        scale = np.asarray(size / steps)
+        scale = _over(size, steps, row, half)
     else:
-        scale = _asymmetric_scale(lo, hi, steps, row, ftype, half)
+        scale = np.maximum(_asymmetric_scale(lo, hi, steps, row, ftype, half), _over(floor, steps, row, half))
         scale = _power_that_suffices(scale, hi - lo, steps, row) if row.scale_rounding == "power_of_two" else scale
         scale = np.where(constant, ptype(0), scale) if row.offset_rounding == "float32_below" else scale
-    scale = in_half(scale, stored)
+    scale = in_half(in_half(scale, "" if row.scale_digits == "all" else row.scale_digits), stored)
     if row.tiny_scale == "reaching":
         scale = _reaching(scale, size, steps, form, ftype)
     scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
@@ -138,6 +141,13 @@ def _offset(
     return np.where(degenerate, instead, offset)
 
 
+def _least_scale(row: Convention, smallest_normal: float) -> float:
+    """Return the number below which a scale is degenerate."""
+    if row.scale_floor == "root":
+        return smallest_normal**0.5
+    return smallest_normal if row.scale_floor is None else float(row.scale_floor)
+
+
 @np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 def _by_inverse(lo: Array, hi: Array, first: Any, steps: Any, row: Convention) -> tuple[Array, Array]:
     """Return scale and zero point of ranges, by the number of steps in a unit."""
@@ -145,7 +155,7 @@ def _by_inverse(lo: Array, hi: Array, first: Any, steps: Any, row: Convention) -
     inverse = lo.dtype.type(1) / (hi - lo) * steps
     if row.narrow_range is not None:
         inverse = np.where(hi - lo <= lo.dtype.type(row.narrow_range), lo.dtype.type(1), inverse)
-    floor = float(np.finfo(lo.dtype).tiny) if row.scale_floor is None else row.scale_floor
+    floor = _least_scale(row, float(np.finfo(lo.dtype).tiny))
     if floor:
         inverse = np.minimum(inverse, lo.dtype.type(1 / floor))
     return np.asarray(1 / inverse.astype(np.float64)), np.asarray(first - lo * inverse)
@@ -192,8 +202,8 @@ def _without_degenerate(
     ptype = scale.dtype.type
     operations = form if row.operation_type == "input" else None
     smallest_normal = 2.0 ** (1 - operations.bias) if operations else float(np.finfo(ftype).tiny)
-    floor = smallest_normal if row.scale_floor is None else row.scale_floor
-    floor = ptype(form.positive(floor) if form and floor else floor)
+    least = _least_scale(row, smallest_normal)
+    floor = ptype(form.positive(least) if form and least else least)
     floor = max(floor, ptype(np.finfo(np.float32).smallest_subnormal)) if row.stored_type == "float32" else floor
     size = np.abs(scale) if row.signed_scale else scale
     degenerate = (size < floor) | (size == 0)
@@ -204,7 +214,8 @@ def _without_degenerate(
         number = {"floor": float(floor), "epsilon": epsilon}.get(str(row.degenerate), row.degenerate)
         instead = np.full_like(scale, form.positive(float(number)) if form else number)
     scale = np.where(degenerate, instead, scale)
-    return scale, np.zeros_like(degenerate) if row.degenerate == "floor" else degenerate
+    by_formula = row.degenerate == "floor" or row.degenerate_zero_point == "formula"
+    return scale, np.zeros_like(degenerate) if by_formula else degenerate
 
 
 @np.errstate(over="ignore", under="ignore")
@@ -224,14 +235,21 @@ def _ends_of_few_digits(form: FloatFormat | None, ftype: Any) -> tuple[float, fl
     return 2.0 ** (1 - form.bias), 2.0 ** (1 - form.bias - form.mantissa)
 
 
+def _over(size: Array, steps: Any, row: Convention, half: str) -> Array:
+    """Return the size of a range in units of a number of steps."""
+    if row.scale_quotient == "reciprocal":  # contract 5.24
+        return in_half(np.asarray(size * in_half(np.asarray(1 / steps), half)), half)
+    return in_half(np.asarray(size / steps), half)
+
+
 def _asymmetric_scale(lo: Array, hi: Array, steps: Any, row: Convention, compute: Any, half: str) -> Array:
     """Return the scale, by way of wider numbers where the span is infinite; at most the largest number, as of 1 bit."""
     span = np.asarray(hi - lo)
     ftype = lo.dtype.type
     if row.span_type == "compute":
-        return np.asarray((hi.astype(compute) - lo.astype(compute)).astype(ftype) / steps)
-    if half:
-        return np.asarray(in_half(span, half) / steps)
+        return _over((hi.astype(compute) - lo.astype(compute)).astype(ftype), steps, row, half)
+    if half or row.scale_quotient == "reciprocal":
+        return _over(in_half(span, half), steps, row, half)
     if ftype is np.float64:
         scale = np.asarray(hi / steps - lo / steps)
     else:
@@ -239,14 +257,19 @@ def _asymmetric_scale(lo: Array, hi: Array, steps: Any, row: Convention, compute
     return np.asarray(np.where(np.isinf(span), np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))), span / steps))
 
 
+@np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any, half: str) -> Array:
     """Return the codes of 0.0: whole and clamped, unless the convention has floats for them."""
-    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    end, code = (hi, last) if row.zero_point_end == "highest" else (lo, first)
     distance = in_half(end / scale, half)
+    point = in_half(np.asarray(code - distance), half)
+    if row.zero_point_end == "both":  # contract 5.22
+        between = in_half(in_half(first * hi, half) - in_half(last * lo, half), half) / in_half(hi - lo, half)
+        point = np.where(np.isfinite(in_half(between, half)), in_half(between, half), point)
     if row.zero_point == "float":
-        return in_half(np.asarray(code - distance), half)
-    if row.zero_point_rounded == "quotient":
+        return np.asarray(point)
+    if row.zero_point_rounded == "quotient" and row.zero_point_end != "both":
         zero_point = code - round_to_integers(distance, row.zero_point_rounding)
     else:
-        zero_point = round_to_integers(in_half(code - distance, half), row.zero_point_rounding)
+        zero_point = round_to_integers(np.asarray(point), row.zero_point_rounding)
     return np.asarray(np.clip(zero_point, first, last))

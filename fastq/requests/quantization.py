@@ -290,7 +290,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     parts = granularity(axis, block_size, ndim)
     row = as_convention(options.convention)
     coding = check_coding(row, qtype, always, parts.axes, block_size, compute)
-    half = row.half_precision_for(dtype)
+    half = coding.row.half_precision_for(dtype)
     nan = check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolve(qtype, coding.row, always, kind_of(parts.axes, block_size), block_size, weighed)
@@ -373,7 +373,9 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
     row = as_convention(params.convention)
     request = by_qparams_to_decode(params, ndim, compute_dtype(dtype), row)
     stochastic = _is_stochastic(options.rounding, row, params.dtype)
-    return request._replace(nan=nan, saturate=saturate, half=row.half_precision_for(dtype), stochastic=stochastic)
+    return request._replace(
+        nan=nan, saturate=saturate, half=request.coding.row.half_precision_for(dtype), stochastic=stochastic
+    )
 
 
 def by_qparams_to_decode(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:

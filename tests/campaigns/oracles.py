@@ -104,6 +104,16 @@ def rules(*wanted):
             y = np.abs(x).reshape(1, -1) * np.float32(size) / np.abs(x).max()
             for each in np.array_split(y[0, :960].reshape(10, 96), 2):
                 same_quantized(*both("quantize", each, "uint4", axis=0, convention="hqq"))
+    least = dataclasses.replace(rows["ai-edge"], name="least range", range_floor=0.5)
+    for row, code in (
+        (least, "int8"),
+        (rows["ai-edge"], "int4"),
+        (rows["coremltools"], "uint8"),
+        (rows["qwix"], "int8"),
+    ):
+        for symmetric in (False, True) if row.name in wanted else ():
+            options = {"axis": 1, "block_size": 32, "symmetric": symmetric, "convention": row}
+            same_quantized(*both("quantize", near.clip(-9e3, 9e3).astype(np.float32), code, **options))
     if "kept" in wanted:
         refused(lambda: fastq.quantize(np.float32([1e7, -1e8]), "int8", symmetric=True, convention=kept))
 

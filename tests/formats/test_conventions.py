@@ -95,6 +95,17 @@ OWN = {
         zero_point_end="highest",
         symmetric_extreme="signed_low",
     ),
+    "range of a least size": fastq.Convention(
+        "range of a least size",
+        scale_floor=0.0,
+        range_floor=0.05,
+        scale_digits="bfloat16",
+        stored_type="float16",
+        zero_point_end="both",
+        zero_point_rounded="quotient",
+        narrow_unsigned="highest",
+        variants=(("blocks", "stored_type", "bfloat16"),),
+    ),
     "whole steps": fastq.Convention(
         "whole steps",
         schemes=("asymmetric",),
@@ -158,7 +169,8 @@ def array(dtype, seed=3):
 
 def within(row, x):
     """The same values, no larger than scales of float16 can represent if a row has these."""
-    return x.clip(-3e4, 3e4) if row.stored_type == "float16" and x.dtype.kind == "f" else x
+    has_float16 = "float16" in (row.stored_type, *(value for *_, value in row.variants))
+    return x.clip(-3e4, 3e4) if has_float16 and x.dtype.kind == "f" else x
 
 
 def check(x, other, code, options):
@@ -580,6 +592,9 @@ def test_float_zero_points_below_float32_are_zero(impl):
         ({"scale_floor": -1.0}, "scale_floor must be"),
         ({"degenerate": 0.0}, "degenerate must be"),
         ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
+        ({"scale_floor": "square"}, "scale_floor must be one of"),
+        ({"range_floor": -1e-9}, "range_floor must be 0.0 or a positive finite number, not -1e-09"),
+        ({"range_floor": np.float64("inf")}, "range_floor must be"),
         ({"tiny_scale": "reaching", "symmetric_extreme": "signed"}, "needs symmetric_extreme='magnitude'"),
         ({"operation_type": "input", "stored_type": "float64"}, "operation_type='input' needs parameters"),
         ({"codes_by": "unrounded", "stored_type": "float64"}, "codes_by='unrounded' needs operation_type='compute'"),
@@ -649,6 +664,7 @@ def test_names():
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "quanto", "quanto-bits", "hqq", "mlx", "nncf"),
+        *("ai-edge", "coremltools", "qwix"),
         *("sentence-transformers", "faiss"),
         *("cf", "nibabel", "grib", "edf", "nco", "cdo", "fits", "textbook"),
     ]

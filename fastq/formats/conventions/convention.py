@@ -78,6 +78,11 @@ class Convention:
         dtype that is asked for; or that dtype, if it is bfloat16 or float16, after F.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
+    range_floor : float
+        The least size of a range, which is ``hi - lo``, or ``max(-lo, hi)`` in the symmetric scheme: the scale of a
+        smaller one is that of this size.
+    scale_digits : {"all", "float16", "bfloat16"}
+        Type to which a scale is rounded before it is rounded to ``stored_type``.
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
@@ -89,6 +94,8 @@ class Convention:
         point.
     narrow_range : float or None
         An asymmetric range that is not wider has the scale 1, before an inverse is limited.
+    scale_quotient : {"divide", "reciprocal"}
+        Whether the range is divided so, or multiplied by ``1 / divisor``, rounded, as compilers do.
     scale_sign : {"positive", "negative", "nearer_end", "farther_end"}
         Sign of an asymmetric scale, unless it was replaced by another number than the floor: positive; negative; or
         negative if ``-lo > hi``, or unless ``abs(lo) > abs(hi)``. So the end that is nearer to 0, or farther, has the
@@ -100,9 +107,9 @@ class Convention:
         the offset becomes 0. That needs an offset at the lowest code. With "power_of_two" an asymmetric scale becomes
         the smallest power of two, a normal number, by which the range has at most qmax - qmin steps, rounded by
         `rounding`.
-    scale_floor : float or None
+    scale_floor : float, None or "root"
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
-        where these are rounded to that of the input.
+        where these are rounded to that of the input; "root": the square root of that number.
     tiny_scale : {"nearest", "reaching"}
         The rounding of a scale below the smallest normal number of its type, F or that of ``stored_type``: to the
         nearest number; or to the next larger one if the ends of the range would lie more than half a step beyond the
@@ -111,17 +118,19 @@ class Convention:
         The replacement of a degenerate scale: a number; the floor; the difference of 1 and the next larger number of
         the type of operations; or the value of the constant array from which it comes: the smallest value (lo, in the
         symmetric scheme not widened), or 1 if that is below the floor or 0.
-    degenerate_zero_point : {"scheme", "zero", "lowest", "end", "value"}
+    degenerate_zero_point : {"scheme", "zero", "lowest", "end", "value", "formula"}
         Zero point for a degenerate scale, unless it became the floor. "scheme": 0, in the symmetric scheme the middle.
         "zero": 0 in both schemes. "lowest": qmin, in the symmetric scheme the middle. "end": 0, or qmax if lo is below
         0, like a division by 0. An offset is what its formula gives, 0 with "zero", and lo with "value".
+        "formula": what its formula gives, also a code.
     scale_rounded : bool
         Whether a scale computed in float64 is rounded to F before a zero point is computed from it.
     zero_point : {"integer", "float", "offset"}
         The kind of the zero point: a code; a float among the codes, neither rounded nor clamped; or a value, in the
         units of the array.
-    zero_point_end : {"lowest", "highest"}
-        ``qmin - lo / scale`` or ``qmax - hi / scale``.
+    zero_point_end : {"lowest", "highest", "both"}
+        ``qmin - lo / scale``; ``qmax - hi / scale``; or ``(qmin * hi - qmax * lo) / (hi - lo)``, and where that is
+        infinite or NaN the first.
     zero_point_rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
         The rounding of an integer zero point.
     zero_point_rounded : {"difference", "quotient"}
@@ -153,6 +162,8 @@ class Convention:
         Formats whose symmetric scales are "signed" where a range is searched for.
     narrow : str or tuple of str
         Formats whose symmetric scheme has as many codes below the middle as above: "all", or names.
+    narrow_unsigned : {"lowest", "highest"}
+        The code that unsigned ones of these leave out; the middle is half of the number of codes, or one less.
     reserves_fill : bool
         Whether one code is never used: the lowest of signed formats, the highest of unsigned ones.
     reduce_range : bool
@@ -186,18 +197,21 @@ class Convention:
     codes_by: str = _one_of("stored", "unrounded")
     value_type: str = _one_of("compute", "result")
     span_type: str = _one_of("parameter", "compute")
+    range_floor: float = 0.0
+    scale_digits: str = _one_of("all", *_HALVES)
     divisor: str = _one_of("steps", "codes")
     scale_from: str = _one_of("range", "inverse")
     narrow_range: float | None = None
+    scale_quotient: str = _one_of("divide", "reciprocal")
     scale_sign: str = _one_of("positive", "negative", "nearer_end", "farther_end")
     scale_rounding: str = _one_of("nearest", "whole_steps", "power_of_two")
-    scale_floor: float | None = None
+    scale_floor: float | str | None = None
     tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
-    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end", "value")
+    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end", "value", "formula")
     scale_rounded: bool = False
     zero_point: str = _one_of("integer", "float", "offset")
-    zero_point_end: str = _one_of("lowest", "highest")
+    zero_point_end: str = _one_of("lowest", "highest", "both")
     zero_point_rounding: str = _one_of(*_ROUNDINGS)
     zero_point_rounded: str = _one_of("difference", "quotient")
     zero_point_inside: bool = False
@@ -210,6 +224,7 @@ class Convention:
     symmetric_extreme: str = _one_of("magnitude", "signed", "signed_low")
     searched_signed: tuple[str, ...] = ()
     narrow: str | tuple[str, ...] = "all"
+    narrow_unsigned: str = _one_of("lowest", "highest")
     reserves_fill: bool = False
     reduce_range: bool = False
     reduced: tuple[tuple[str, int, int], ...] = ()
@@ -224,9 +239,11 @@ class Convention:
         self._check_formats()
         floor = self.scale_floor
         degenerate = self.degenerate
-        if floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):
-            raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {shown(floor)}")
-        if floor is not None:
+        if isinstance(floor, str):
+            vars(self)["scale_floor"] = as_choice(floor, "scale_floor", ("root",))
+        elif floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):
+            raise ValueError(f"scale_floor must be None, 'root', 0.0 or a positive finite number, not {shown(floor)}")
+        elif floor is not None:
             vars(self)["scale_floor"] = float(floor)
         if not (isinstance(degenerate, str) and degenerate in ("floor", "value", "epsilon")) and not (
             _is_number(degenerate) and 0.0 < degenerate <= sys.float_info.max
@@ -234,6 +251,9 @@ class Convention:
             raise ValueError(
                 f"degenerate must be 'floor', 'value', 'epsilon' or a positive number, not {shown(degenerate)}"
             )
+        if not (_is_number(self.range_floor) and 0.0 <= self.range_floor <= sys.float_info.max):
+            raise ValueError(f"range_floor must be 0.0 or a positive finite number, not {shown(self.range_floor)}")
+        vars(self)["range_floor"] = float(self.range_floor)
         vars(self)["degenerate"] = str(degenerate) if isinstance(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a valid scale: None or a positive number")
@@ -281,8 +301,7 @@ class Convention:
         self._check_variants()
 
     def _check_variants(self) -> None:
-        fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "stored_type", "zero_point"}
-        fixed |= {"codes_by"}
+        fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "zero_point", "codes_by"}
         known = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
             as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))
@@ -325,13 +344,17 @@ class Convention:
     def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
         """Return the first and the last of the codes for which parameters are computed."""
         if self.reduce_range:
-            for name, first, last in self.reduced:
+            for name, least, most in self.reduced:
                 if name == qtype.name:
-                    return first, last
+                    return least, most
             return qtype.qmin // 2, qtype.qmax // 2
         if self.reserves_fill:
             return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
-        return qtype.ranges[symmetric and (self.narrow == "all" or qtype.format in self.narrow)]
+        narrow = symmetric and (self.narrow == "all" or qtype.format in self.narrow)
+        first, last = qtype.ranges[narrow]
+        if narrow and not qtype.signed and self.narrow_unsigned == "highest":
+            return first - 1, last - 1
+        return first, last
 
     def half_precision_for(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""

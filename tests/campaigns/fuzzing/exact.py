@@ -420,6 +420,7 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     steps, middle = last - first + (row.divisor == "codes"), Fraction(round((first + last) / 2))
     if row.includes_zero or symmetric:
         lo, hi = min(lo, Fraction(0)), max(hi, Fraction(0))
+    least_range = rounded(Fraction(row.range_floor), ptype)
     constant = lo == hi
     if row.offset_rounding == "float32_below" and not symmetric:
         lo = _float32_below(lo)
@@ -427,28 +428,36 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         least = -abs(smallest) if row.symmetric_extreme == "signed_low" else lo
         signed = row.symmetric_extreme != "magnitude"
         extreme = (-hi if hi > -least else -least) if signed else max(-lo, hi)
-        scale = rounded(extreme / (steps / 2), ptype)
+        extreme = max(abs(extreme), least_range) * (-1 if extreme < 0 else 1)
+        scale = _over(extreme, steps / 2, row, ptype)
     elif row.scale_from == "inverse":
         return _by_inverse(lo, hi, first, steps, row, ftype)
     elif row.span_type == "compute":
-        scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
+        scale = _over(rounded(hi - lo, ftype), steps, row, ptype)
+    elif row.scale_quotient == "reciprocal":
+        scale = _over(rounded(hi - lo, ptype), steps, row, ptype)
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
+    if not symmetric:
+        scale = max(scale, _over(least_range, steps, row, ptype))
     if row.scale_rounding == "power_of_two" and not symmetric and scale:
         scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
     if row.offset_rounding == "float32_below" and not symmetric and constant:
         scale = Fraction(0)
+    scale = rounded(scale, row.scale_digits) if row.scale_digits != "all" else scale
     scale = rounded(scale, half) if half else scale
     span = rounded(hi - lo, ptype)
     few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
     unit = Fraction(2) ** least
     size, halves = (max(-lo, hi), steps / 2) if symmetric else (rounded(hi - lo, ptype), steps)
+    size = max(size, least_range)
     reaches = row.tiny_scale == "nearest" or scale >= _SMALLEST_NORMAL[half or ftype]
     if not reaches and rounded(few * (2 * halves + 1), ptype) < 2 * size:
         scale = few + unit
     scale = rounded(scale, ftype) if row.scale_rounded else scale
     operations = half if row.operation_type == "input" else ""
-    floor = _SMALLEST_NORMAL[operations or ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    normal = _SMALLEST_NORMAL[operations or ftype]
+    floor = _least_scale(row, normal)
     floor = _positive(floor, half, unit) if half else rounded(floor, ptype)
     if row.stored_type == "float32":
         floor = max(floor, Fraction(1, 2**149))
@@ -461,7 +470,7 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         known = {"floor": floor, "epsilon": Fraction(2, 2**bits)}
         number = known[row.degenerate] if row.degenerate in known else Fraction(row.degenerate)
         scale = _positive(number, half, unit) if half else rounded(number, ptype)
-    degenerate = degenerate and row.degenerate != "floor"
+    degenerate = degenerate and row.degenerate != "floor" and row.degenerate_zero_point != "formula"
     if not symmetric and row.narrow_range is not None and span <= rounded(Fraction(row.narrow_range), ptype):
         scale = Fraction(1)
     kept = "float32" if row.stored_type == "float32" else ptype
@@ -486,9 +495,12 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if degenerate:
         beside = {"lowest": first, "end": last if lo < 0 else Fraction(0)}.get(row.degenerate_zero_point, Fraction(0))
         return rounded(scale, kept), beside if row.zero_point == "integer" else Fraction(0)
-    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    end, code = (hi, last) if row.zero_point_end == "highest" else (lo, first)
     distance = rounded(divide(end, scale), ptype)
-    if row.zero_point_rounded == "quotient" and row.zero_point == "integer":
+    if row.zero_point_end == "both":
+        between = _between_ends(lo, hi, first, last, ptype)
+        point = rounded(add(code, -distance), ptype) if between in (None, INF, -INF) else between
+    elif row.zero_point_rounded == "quotient" and row.zero_point == "integer":
         point = add(code, -whole(distance, row.zero_point_rounding, ptype))
     else:
         point = rounded(add(code, -distance), ptype)
@@ -525,7 +537,7 @@ def _middle(lo, hi, reach, ptype):
 def _by_inverse(lo, hi, first, steps, row, ftype):
     """Scale and zero point of a range by the number of steps in a unit."""
     span = rounded(hi - lo, ftype)
-    floor = _SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    floor = _least_scale(row, _SMALLEST_NORMAL[ftype])
     if row.narrow_range is not None and span <= rounded(Fraction(row.narrow_range), ftype):
         inverse = Fraction(1)
     else:
@@ -534,6 +546,28 @@ def _by_inverse(lo, hi, first, steps, row, ftype):
         inverse = min(inverse, rounded(rounded(1 / floor, "float64"), ftype))
     point = rounded(add(first, -rounded(multiply(lo, inverse), ftype)), ftype)
     return rounded(1 / inverse, "float64"), point
+
+
+def _least_scale(row, normal):
+    """The number below which a scale is degenerate, by the smallest normal one."""
+    root = Fraction(2) ** (exponent(normal) // 2)
+    return {None: normal, "root": root}.get(row.scale_floor) or Fraction(row.scale_floor)
+
+
+def _over(size, steps, row, ptype):
+    """The size of a range in units of a number of steps."""
+    if row.scale_quotient == "reciprocal":
+        return rounded(multiply(size, rounded(1 / steps, ptype)), ptype)
+    return rounded(divide(size, steps), ptype)
+
+
+def _between_ends(lo, hi, first, last, ptype):
+    """The zero point from both ends of a range; none where that is NaN."""
+    above, below, length = (rounded(each, ptype) for each in (first * hi, last * lo, hi - lo))
+    distance = rounded(add(above, multiply(below, -1)), ptype)
+    if length == 0 or (length == INF and distance in (None, INF, -INF)):
+        return None
+    return Fraction(0) if length == INF else rounded(divide(distance, length), ptype)
 
 
 def _positive(value, half, least):

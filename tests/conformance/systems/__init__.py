@@ -1,6 +1,8 @@
 """The systems: adapters that import them only when called."""
 
 from systems import (
+    ai_edge,
+    coreml,
     embeddings,
     hqq,
     mlx,
@@ -8,11 +10,15 @@ from systems import (
     nncf,
     onnx_runtime,
     quanto,
+    qwix,
     science,
     tflite,
     torch_eager,
     torch_libraries,
 )
 
-_MODULES = (onnx_runtime, torch_eager, torch_libraries, quanto, hqq, mlx, nncf, tflite, embeddings, netcdf, science)
-SYSTEMS = tuple(system for module in _MODULES for system in module.SYSTEMS)
+MODULES = (
+    *(onnx_runtime, torch_eager, torch_libraries, quanto, hqq, mlx, nncf, tflite, ai_edge, coreml, qwix),
+    *(embeddings, netcdf, science),
+)
+SYSTEMS = tuple(system for module in MODULES for system in module.SYSTEMS)

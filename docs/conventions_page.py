@@ -9,6 +9,7 @@ from typing import Any
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.conventions.table import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, value_formula, zero_point_formula
+from fastq.formats.qtypes import QTYPES
 from fastq.formats.requantization import REQUANTIZATIONS, Requantization
 
 PARTS = ("array", "channels", "blocks")
@@ -16,16 +17,21 @@ PARTS = ("array", "channels", "blocks")
 
 def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
     """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
-    cases: dict[str, list[tuple[str, str]]] = {}
+    cases: dict[str, list[tuple[str, str, str]]] = {}
+    of_formats = any(condition in QTYPES for condition, *_ in row.variants)
     for scheme in row.schemes:
         for part in PARTS:
-            cases.setdefault(formula(row.under(scheme == "symmetric", part), scheme), []).append((scheme, part))
-    return [(text, "" if len(cases) == 1 else _named(where)) for text, where in cases.items()]
+            for code_format in row.formats if of_formats else [""]:
+                text = formula(row.under(scheme == "symmetric", part, code_format), scheme)
+                cases.setdefault(text, []).append((scheme, part, code_format))
+    return [(text, "" if len(cases) == 1 else _named(where, row)) for text, where in cases.items()]
 
 
-def _named(where: list[tuple[str, str]]) -> str:
-    schemes, parts = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
-    words = [*(schemes if len(schemes) == 1 else []), *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
+def _named(where: list[tuple[str, str, str]], row: Convention) -> str:
+    schemes, parts, formats = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
+    words = [*(schemes if len(schemes) < len(row.schemes) else [])]
+    words += [f"per {' or '.join(parts)}"] if len(parts) < len(PARTS) else []
+    words += [" or ".join(formats)] if formats != [""] and len(formats) < len(row.formats) else []
     return ", ".join(words) or "else"
 
 
@@ -49,8 +55,8 @@ _HEAD = """# Conventions
 Generated from the table in `fastq/formats/conventions/` by `python docs/conventions_page.py`.
 
 F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
-the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is
-rounded in F unless it says otherwise; `fma` is rounded once.
+the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero, `up` is `floor(v +
+0.5)`. Every operation is rounded in F unless it says otherwise; `fma` is rounded once.
 
 Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` treats it as 0), a range with an
 infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
@@ -63,6 +69,8 @@ A convention of your own is a `fastq.Convention`, or a row with fields changed:
 
 def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     widened = "`lo = min(x, 0)`, `hi = max(x, 0)`" if row.includes_zero else "`lo = min(x)`, `hi = max(x)`"
+    if row.offset_rounding == "float32_below":
+        widened += "; where they differ, lo is then the largest float32 that is not above it, else the scale is 0"
     lines = [f"## {row.name}\n", f"{row.system}.\n", f"- range: {widened}"]
     for title, formula in (
         ("scale", scale_formula),
@@ -78,6 +86,10 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     if row.searched_signed:
         where = f"where a range of {' or '.join(row.searched_signed)} is searched for"
         lines.append(f"- {where}, the scale is negative if `hi > -lo` (symmetric)")
+    if row.stored_type == "float32" and row.zero_point == "offset":
+        lines.append("- the offset is rounded to float32")
+    if row.compute_type == "float64":
+        lines.append("- F is float64 for all input")
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation except that of values is rounded to the dtype of x")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")

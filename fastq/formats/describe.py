@@ -11,7 +11,7 @@ from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 
-_ROUND = {"half_even": "rint", "half_away": "round", "floor": "floor", "trunc": "trunc"}
+_ROUND = {"half_even": "rint", "half_away": "round", "half_up": "up", "floor": "floor", "trunc": "trunc"}
 
 
 def code_formula(row: Convention, _: str = "asymmetric") -> str:
@@ -20,6 +20,7 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
     x = "(x - offset)" if offset else "x"
     steps = {
         "divide": f"{x} / scale",
+        "divide_in_float64": f"F({x.replace('x', 'float64(x)')} / scale)",
         "reciprocal": f"{x} * F(1 / scale)",
         "reciprocal_of_double": f"{x} * F(1 / float64(scale))",
         "range": f"{x} / F(n * scale) * n",
@@ -28,7 +29,7 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
     if row.zero_point_inside and not offset:
         inner = f"fma({steps.replace(' *', ',')}, zero_point)" if row.fused else f"{steps} + zero_point"
         return f"clamp({whole}({inner}))"
-    start = {"lowest": " + qmin", "zero": ""}[row.offset_code] if offset else " + zero_point"
+    start = ("", " + qmin")[row.offset_code == "lowest"] if offset else " + zero_point"
     without_width = "; qmin if F(n * scale) is 0" if row.quotient == "range" else ""
     return f"clamp({whole}({steps}){start}){without_width}"
 
@@ -53,8 +54,12 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
         scale = f"{difference} / {steps}"
-    rounded = ", rounded to F" if row.scale_rounded else ""
-    return f"{scale} in {number}{rounded}; {_degenerate(row)}"
+        if row.scale_rounding == "power_of_two":
+            scale = f"the smallest 2**e with {_ROUND[row.rounding]}({difference} / 2**e) <= {steps[1:-1]}"
+        scale = f"-{scale}" if row.scale_sign == "negative" else scale
+    rounded = ", rounded to F" if row.scale_rounded else ", rounded to float32" if row.stored_type == "float32" else ""
+    turned = "; negative if -lo > hi" if row.scale_sign == "nearer_end" and scheme != "symmetric" else ""
+    return f"{scale} in {number}{rounded}{turned}; {_degenerate(row)}"
 
 
 def _degenerate(row: Convention) -> str:
@@ -66,12 +71,20 @@ def _degenerate(row: Convention) -> str:
 
 
 def _floor(row: Convention) -> str:
-    return "the smallest normal number" if row.scale_floor is None else _power(row.scale_floor)
+    if row.scale_floor is None:
+        return "the smallest normal number"
+    return _power(_floor_number(row))
 
 
 def _too_small(row: Convention) -> str:
     """Return the condition under which scales are replaced."""
-    return f"below {_floor(row)}" if row.scale_floor != 0.0 else "0"
+    return f"below {_floor(row)}" if row.scale_floor is None or _floor_number(row) else "0"
+
+
+def _floor_number(row: Convention) -> float:
+    """Return the smallest scale of a row that names one."""
+    floor = row.scale_floor or 0.0
+    return max(floor, 2.0**-149) if row.stored_type == "float32" else floor
 
 
 def _power(number: Any) -> str:
@@ -83,10 +96,24 @@ def _power(number: Any) -> str:
 def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
     """Return the formula of zero points."""
     if scheme != "symmetric" and row.zero_point == "offset":
-        return "offset = lo" if row.offset_code == "lowest" else "offset = lo - qmin * scale"
+        return _offset_of_range(row)
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
     other = _other_zero_point(row, scheme)
     return f"{code}; if the scale was {_too_small(row)}: {other}" if other and row.degenerate != "floor" else code
+
+
+def _offset_of_range(row: Convention) -> str:
+    """Return the formula of offsets."""
+    end = {"nearer_end": "(hi if scale < 0 else lo)", "negative": "hi"}.get(row.scale_sign, "lo")
+    offset = {
+        "lowest": end,
+        "zero": f"{end} - qmin * scale",
+        "middle": "(lo + hi - (qmin + qmax) * scale) / 2",
+    }[row.offset_code]
+    other = {"zero": "0", "value": "lo"}.get(row.degenerate_zero_point)
+    if other is None or row.degenerate == "floor":
+        return f"offset = {offset}"
+    return f"offset = {offset}; if the scale was {_too_small(row)}: {other}"
 
 
 def _other_zero_point(row: Convention, scheme: str) -> str:

@@ -38,6 +38,8 @@ def round_as(rounding, x):
     """Round `x` to a whole float by the rule of this name; "": zero points that stay as they are."""
     if rounding == "half_away":
         return v.trunc(shift_half_away(x))
+    if rounding == "half_up":
+        return v.floor(x + v.constant(0.5, x))
     return getattr(v, "rint" if rounding == "half_even" else rounding)(x) if rounding else x
 
 
@@ -58,7 +60,7 @@ def round_to_int32_by_rule(spec, x, numbers=None):
     if rounding == "half_away":
         x = shift_half_away(x)
     elif rounding != "trunc":
-        x = getattr(v, rounding)(x)
+        x = round_as(rounding, x)
     return v.bounded_to_integer(x, types.int32)
 
 
@@ -117,7 +119,7 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     scale = v.convert(scale, dtype)
     zero_point = v.convert(zero_point, dtype)
     lowest, highest = v.convert(lowest, dtype), v.convert(highest, dtype)
-    origin = lowest if rule.lowest else v.constant(0, lowest)
+    origin = lowest if rule.offset == "lowest" else v.constant(0, lowest)
     base = zero_point if rule.zero == "code" else v.full_like(origin, zero_point)
     below, above = lowest - base, highest - base
     if rule.clamps_values:
@@ -144,6 +146,9 @@ def steps_from_base(spec, x, s):
     rule = spec.rule
     if rule.fused and rule.quotient != "divide" and v.lane_type(x) == types.float32:
         return in_half(spec, v.fma(x, s.factor, s.zero_point))
+    if rule.quotient == "divide_in_float64":
+        ratio = _quotient_in_float64(spec, x, s)
+        return ratio + s.zero_point if rule.zero == "inside" else ratio
     if rule.zero == "offset":
         x = in_half(spec, x - s.zero_point)
     if rule.quotient == "divide":
@@ -155,6 +160,15 @@ def steps_from_base(spec, x, s):
         ratio = x * s.factor
     ratio = in_half(spec, ratio)
     return in_half(spec, ratio + s.zero_point) if rule.zero == "inside" else ratio
+
+
+@traced
+def _quotient_in_float64(spec, x, s):
+    """Divide x, or its distance from an offset, by the scale in float64, and round to the type of x."""
+    distance = v.convert(x, types.float64)
+    if spec.rule.zero == "offset":
+        distance = distance - v.convert(s.zero_point, types.float64)
+    return v.convert(distance / v.convert(s.scale, types.float64), v.lane_type(x))
 
 
 @traced

@@ -17,6 +17,11 @@ class RangeRule(NamedTuple):
     widened: bool = True  # whether the range is widened to contain 0
     double: bool = False  # whether the arithmetic is that of float64, else that of values
     span_in_compute: bool = False  # whether the difference of the ends is taken in the type of the values all the same
+    # whether the range begins at the float32 that is not above its lower end
+    starts_below: bool = False
+    power_of_two: bool = False  # whether an asymmetric scale is rounded up to a power of two
+    sign: str = "positive"  # of an asymmetric scale: "positive", "negative", or "nearer_end" (has the lowest code)
+    single: bool = False  # whether scale and offset are rounded to float32 last
     # whether the scale is rounded to the type of the values before the zero point is taken by it
     rounds_scale: bool = False
     divisor: int = 0  # what is added to the number of code steps to get the divisor of the range
@@ -32,7 +37,8 @@ class RangeRule(NamedTuple):
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
     rounds_quotient: bool = False
     # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
-    # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it)
+    # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it); offsets are what
+    # they are for other scales, 0 ("zero") or the lower end ("value")
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
 
@@ -40,16 +46,17 @@ class RangeRule(NamedTuple):
 class Rule(NamedTuple):
     """The rule from values to codes and back; the default is that of ONNX."""
 
-    # "divide", "reciprocal" (product with the rounded 1 / scale, the scale rounded first), "reciprocal_of_double"
-    # (product with 1 / scale taken in float64, then rounded), or "range" (quotient by the range of all codes, times
-    # their number)
+    # "divide", "divide_in_float64" (with the offset taken from the value), "reciprocal" (product with the rounded
+    # 1 / scale, the scale rounded first), "reciprocal_of_double" (product with 1 / scale taken in float64, then
+    # rounded), or "range" (quotient by the range of all codes, times their number)
     quotient: str = "divide"
-    rounding: str = "half_even"  # "half_even", "half_away", "floor", "ceil", "trunc", or at random: see `draws`
+    # "half_even", "half_away", "half_up", "floor", "ceil", "trunc", or at random: see `draws`
+    rounding: str = "half_even"
     # "code" (added to the rounded quotient), "inside" (added to it before it is rounded) or "offset" (in units of the
     # values, taken from them)
     zero: str = "code"
     fused: bool = False  # whether the product and a zero point inside are rounded once, in float32
-    lowest: bool = False  # whether the offset is the value of the lowest code, else that of code 0
+    offset: str = ""  # which code has the offset as its value: "lowest", "zero", or 0 as the "middle" of a range
     middle: bool = False  # whether a code stands for the middle of its bucket
     signed: bool = False  # whether a scale may be negative
     compute: str = ""  # type of the arithmetic where it is not that of the scale
@@ -70,7 +77,7 @@ class Rule(NamedTuple):
     @property
     def is_nearest(self) -> bool:
         """Whether codes are the nearest ones."""
-        return self.rounding in ("half_even", "half_away")
+        return self.rounding in ("half_even", "half_away", "half_up")
 
     @property
     def draws(self) -> bool:

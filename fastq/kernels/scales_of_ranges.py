@@ -27,7 +27,20 @@ def range_parameters(spec, lo, hi, args, scale):
     ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
     formula = symmetric if spec.range_scheme == "symmetric" else asymmetric
     scales, zero_points = formula(spec, *ends, compute)
+    if spec.rule.range.single:
+        scales, zero_points = in_single(spec, scales, zero_points)
     return v.convert(scales, stored), v.convert(zero_points, stored)
+
+
+@traced
+def in_single(spec, scales, zero_points):
+    """Round scales and offsets to float32; where either overflows, the scale is infinite."""
+    within = v.lane_type(scales)
+    scales = v.convert(v.convert(scales, types.float32), within)
+    if spec.rule.zero != "offset":
+        return scales, zero_points
+    offsets = v.convert(v.convert(zero_points, types.float32), within)
+    return v.select(is_infinite(offsets), v.constant(float("inf"), scales), scales), offsets
 
 
 @traced
@@ -65,6 +78,9 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     lo, hi = lo + zero, hi + zero  # -0.0 becomes 0.0: which of them is the minimum depends on order and CPU
     if ranged.widened:
         lo, hi = v.minimum(lo, zero), v.maximum(hi, zero)
+    is_constant = lo == hi
+    if ranged.starts_below:
+        lo = float32_below(lo)
     if ranged.span_in_compute:
         scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within) / divisor
     elif spec.rule.half:
@@ -74,11 +90,64 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     infinity = v.constant(float("inf"), scale)
     if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
+    if ranged.power_of_two:
+        scale = power_that_suffices(spec, scale, hi - lo, divisor, compute)
+    if ranged.starts_below:
+        scale = v.select(is_constant, zero, scale)
     scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
+    if ranged.sign != "positive":
+        scale, lo, hi = with_sign(ranged.sign, scale, lo, hi, usable)
     zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
     if spec.rule.zero == "offset":  # that of the widest ranges of float64 may be infinite where the scale is not
         scale = v.select(is_infinite(zero_point), infinity, scale)
     return scale, zero_point
+
+
+@traced
+def with_sign(sign, scale, lo, hi, usable):
+    """Give usable scales a sign; a range with a negative one is read from its other end."""
+    falls = usable if sign == "negative" else usable & (-lo > hi)
+    return v.select(falls, -scale, scale), v.select(falls, hi, lo), v.select(falls, lo, hi)
+
+
+@traced
+def power_that_suffices(spec, scale, span, steps, compute):
+    """Return the smallest power of two, a normal number, by which a span has at most `steps` steps when rounded."""
+    power = power_above(scale)
+    half = power * v.constant(0.5, power)
+    is_normal = half >= v.constant(_ends_of_few_digits(spec, compute)[0], half)
+    suffices = is_normal & (round_as(spec.rule.rounding, span / half) <= steps)
+    return v.select(suffices, half, power)
+
+
+@traced
+def power_above(x):
+    """Return the smallest power of two that is a normal number and not below x; 0 and infinity stay."""
+    if not isinstance(x, v.Vec):
+        return v.first(power_above(v.full(x, v.Vec(v.lane_type(x), 1))))
+    integer, mantissa = (types.int32, 23) if x.dtype == types.float32 else (types.int64, 52)
+    word = v.bitcast(x, integer)
+    rest = v.constant((1 << mantissa) - 1, word)
+    return v.bitcast((word + rest) & ~rest, x.dtype)
+
+
+SMALLEST_NORMAL = 2.0**-126
+
+
+@traced
+def float32_below(x):
+    """Return the largest float32 that is not above x, in the type of x; subnormal ones are left out."""
+    if not isinstance(x, v.Vec):
+        return v.first(float32_below(v.full(x, v.Vec(v.lane_type(x), 1))))
+    near = v.convert(x, types.float32)
+    word = v.bitcast(near, types.int32)
+    one = v.constant(1, word)
+    before = v.convert(v.bitcast(v.select(near > v.constant(0, near), word - one, word + one), types.float32), x.dtype)
+    near = v.convert(near, x.dtype)
+    below = v.select(near > x, before, near)
+    zero = v.constant(0, x)
+    least = v.constant(SMALLEST_NORMAL, x)
+    return v.select(v.absolute(x) < least, v.select(x < zero, -least, v.full_like(zero, x)), below)
 
 
 @traced
@@ -112,6 +181,8 @@ def _least(spec, compute):
     """Return the smallest scale that is usable."""
     ranged = spec.rule.range
     least = (2.0**-126 if compute == types.float32 else 2.0**-1022) if ranged.floor is None else ranged.floor
+    if ranged.single:
+        return max(least, 2.0**-149)
     return FLOAT_FORMATS[ranged.half].positive(least) if ranged.half and least else least
 
 
@@ -181,7 +252,7 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
     ranged = spec.rule.range
     zero = v.constant(0, lo)
     if spec.rule.zero == "offset":
-        return lo if spec.rule.lowest else in_half(spec, lo - in_half(spec, lowest * scale))
+        return _offset(spec, lo, hi, scale, usable, lowest, highest)
     end, distance = (highest, hi / scale) if ranged.from_highest else (lowest, lo / scale)
     distance = in_half(spec, distance)
     if not ranged.rounding:
@@ -194,6 +265,22 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
     if ranged.zero_when_degenerate == "end":
         beside = v.select(lo < zero, v.full_like(highest, lo), v.full_like(beside, lo))
     return v.select(usable, v.minimum(v.maximum(zero_point, lowest), highest), beside)
+
+
+@traced
+def _offset(spec, lo, hi, scale, usable, lowest, highest):
+    """Compute the value of the code that the rule names, for a usable scale or another."""
+    if spec.rule.offset == "lowest":
+        offset = lo
+    elif spec.rule.offset == "zero":
+        offset = in_half(spec, lo - in_half(spec, lowest * scale))
+    else:
+        twice = in_half(spec, in_half(spec, lo + hi) - in_half(spec, (lowest + highest) * scale))
+        offset = in_half(spec, twice * v.constant(0.5, twice))
+    if spec.rule.range.zero_when_degenerate not in ("zero", "value"):
+        return offset
+    is_zero = spec.rule.range.zero_when_degenerate == "zero"
+    return v.select(usable, offset, v.full_like(v.constant(0, lo), lo) if is_zero else lo)
 
 
 @traced

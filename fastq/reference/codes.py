@@ -38,11 +38,16 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
     stored, zero_point = (broadcast_to_parts(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     x, scale, zero_point = (number.astype(ftype) for number in (x, stored, zero_point))
     inside = row.zero_point_inside
+    if row.quotient == "divide_in_float64":
+        distance = x.astype(np.float64) - (zero_point if row.zero_point == "offset" else 0)
+        ratio = (distance / scale.astype(np.float64)).astype(ftype)
     if row.zero_point == "offset":
         x = in_half(x - zero_point, half)
         inside = False
         zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
-    if row.quotient == "divide":
+    if row.quotient == "divide_in_float64":
+        pass
+    elif row.quotient == "divide":
         ratio = x / scale
     elif row.quotient == "range":
         steps = ftype.type(last - first)
@@ -140,6 +145,8 @@ def round_to_integers(x: Array, rounding: str, bits: Array | None = None) -> Arr
     if rounding == "half_away":
         whole = np.trunc(x)
         return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(x.dtype))
+    if rounding == "half_up":
+        return np.asarray(np.floor(x + x.dtype.type(0.5)))
     return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[rounding](x))
 
 

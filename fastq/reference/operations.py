@@ -289,7 +289,7 @@ def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLi
     def parameters() -> QParams:
         values = widen(x)
         number = nan_as_zero(values, request.nan)
-        lo, hi = range_of(number, parts)
+        lo, hi = (end.astype(request.coding.compute) for end in range_of(number, parts))
         spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), parts)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
         asked = RangeParameters(request, spoiled, tensor_scale)

@@ -39,12 +39,14 @@ def from_range(
     """
     # contract 5.1, 5.2 and 5.3
     stored, half = precision
-    ftype = lo.dtype.type
+    ftype = row.computes_in(lo.dtype).type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
     lo, hi = lo.astype(ptype), hi.astype(ptype)
     smallest = lo
     if row.includes_zero or symmetric:
         lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
+    constant = lo == hi
+    lo = _float32_below(lo) if row.offset_rounding == "float32_below" else lo
     first, last = (ptype(code) for code in codes)
     middle = np.rint((first + last) / 2)
     form = FLOAT_FORMATS[stored] if stored else None
@@ -56,19 +58,74 @@ def from_range(
         scale = np.asarray(size / steps)
     else:
         scale = _asymmetric_scale(lo, hi, steps, row, ftype, half)
+        scale = _power_that_suffices(scale, hi - lo, steps, row) if row.scale_rounding == "power_of_two" else scale
+        scale = np.where(constant, ptype(0), scale) if row.offset_rounding == "float32_below" else scale
     scale = in_half(scale, stored)
     if row.tiny_scale == "reaching":
         scale = _reaching(scale, size, steps, form, ftype)
     scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
     scale, degenerate = _without_degenerate(scale, smallest if symmetric else lo, row, form, ftype)
+    single = row.stored_type == "float32"
     if symmetric:
-        return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
+        zero_point = np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
+        return _in_single(scale) if single else scale, zero_point
+    if row.scale_sign != "positive":
+        falls = ~degenerate & (row.scale_sign == "negative" or -lo > hi)
+        scale = np.where(falls, -scale, scale)
+        lo, hi = np.where(falls, hi, lo), np.where(falls, lo, hi)
     if row.zero_point == "offset":
-        offset = lo if row.offset_code == "lowest" else in_half(lo - in_half(first * scale, half), half)
+        offset = _offset((lo, hi), scale, degenerate, row, (first, last), half)
+        scale, offset = (_in_single(scale), _in_single(offset)) if single else (scale, offset)
         return np.where(np.isinf(offset), ptype(np.inf), scale), np.asarray(offset)
     other = row.degenerate_zero_point if row.zero_point == "integer" else "zero"
     instead = {"lowest": first, "end": np.where(lo < 0, last, ptype(0))}.get(other, ptype(0))
-    return scale, np.where(degenerate, instead, _zero_point(lo, hi, scale, row, first, last, half))
+    zero_point = np.where(degenerate, instead, _zero_point(lo, hi, scale, row, first, last, half))
+    return _in_single(scale) if single else scale, zero_point
+
+
+def _in_single(number: Array) -> Array:
+    """Return numbers rounded to float32."""
+    return number.astype(np.float32).astype(number.dtype)
+
+
+def _float32_below(x: Array) -> Array:
+    """Return the largest float32 that is not above x, none of them subnormal, in the type of x."""
+    near = x.astype(np.float32)
+    below = np.where(near > x, np.nextafter(near, np.float32(-np.inf)), near)
+    least = np.finfo(np.float32).tiny
+    return np.where(np.abs(x) < least, np.where(x < 0, -least, np.float32(0)), below).astype(x.dtype)
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _power_that_suffices(scale: Array, span: Array, steps: Any, row: Convention) -> Array:
+    """Return the smallest power of two, a normal number, by which a span has at most `steps` steps when rounded.
+
+    A scale of 0 or infinity stays.
+    """
+    tiny = np.finfo(scale.dtype).tiny
+    mantissa, exponent = np.frexp(np.maximum(scale, tiny))
+    power = np.ldexp(scale.dtype.type(1), exponent - (mantissa == 0.5))
+    half = power / 2
+    suffices = (half >= tiny) & (round_to_integers(span / half, row.rounding) <= steps)
+    return np.where((scale == 0) | np.isinf(scale), scale, np.where(suffices, half, power))
+
+
+@np.errstate(invalid="ignore")
+def _offset(
+    ends: tuple[Array, Array], scale: Array, degenerate: Array, row: Convention, codes: tuple[Any, Any], half: str
+) -> Array:
+    """Return the value of the code that a row names."""
+    lo, hi = ends
+    first, last = codes
+    if row.offset_code == "lowest":
+        offset = lo
+    elif row.offset_code == "zero":
+        offset = in_half(lo - in_half(first * scale, half), half)
+    else:
+        twice = in_half(in_half(lo + hi, half) - in_half((first + last) * scale, half), half)
+        offset = in_half(twice / 2, half)
+    instead = {"zero": lo.dtype.type(0), "value": lo}.get(row.degenerate_zero_point, offset)
+    return np.where(degenerate, instead, offset)
 
 
 def _reaching(scale: Array, size: Array, steps: Any, form: FloatFormat | None, ftype: Any) -> Array:
@@ -92,6 +149,7 @@ def _without_degenerate(
     smallest_normal = 2.0 ** (1 - operations.bias) if operations else float(np.finfo(ftype).tiny)
     floor = smallest_normal if row.scale_floor is None else row.scale_floor
     floor = ptype(form.positive(floor) if form and floor else floor)
+    floor = max(floor, ptype(np.finfo(np.float32).smallest_subnormal)) if row.stored_type == "float32" else floor
     size = np.abs(scale) if row.signed_scale else scale
     degenerate = (size < floor) | (size == 0)
     if row.degenerate == "value":

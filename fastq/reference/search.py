@@ -47,10 +47,11 @@ class RangeParameters:
             return self._qparams(scale, np.zeros(scale.shape, qtype.storage))
         row, codes = request.coding[:2]
         scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
-        scale_dtype, zero_point_dtype = row.dtypes(qtype, lo.dtype)
+        compute = row.computes_in(lo.dtype)
+        scale_dtype, zero_point_dtype = row.dtypes(qtype, compute)
         scale = finite_scale(scale, scale_dtype) if finite else scale.astype(scale_dtype)
         zero_point = zero_point.astype(zero_point_dtype)
-        return self._qparams(scale, zero_point, computed=None if scale.dtype == lo.dtype else lo.dtype)
+        return self._qparams(scale, zero_point, computed=None if scale.dtype == compute else compute)
 
     def _qparams(self, scale: Array, zero_point: Array, **others: Any) -> QParams:
         """Return numbers with the format and granularity of the request."""

@@ -273,6 +273,7 @@ def check_qparams(
 ) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
     rules = rules or rules_of(params, compute)
+    compute = rules.convention.computes_in(compute)
     scale = rules.ready_scale(params.scale)
     rules.ready_tensor_scale(params.tensor_scale)
     needed_shape = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
@@ -286,6 +287,7 @@ def qparams_for_plan(params: QParams, shape: tuple[int, ...], compute: np.dtype[
     The elements of those that have these dtypes are checked at each call, by the driver.
     """
     needed_shape = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
+    compute = rules.convention.computes_in(compute)
     scale = params.scale
     zero_point = params.zero_point
     if type(scale) is type(zero_point) is np.ndarray:  # `with_values` takes anything

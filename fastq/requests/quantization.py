@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions.coding import Coding, check_coding, check_format, coding_of
-from fastq.formats.conventions.convention import UNROUNDED, Convention, HalfPrecision
+from fastq.formats.conventions.convention import NEAREST, UNROUNDED, Convention, HalfPrecision
 from fastq.formats.conventions.table import as_convention
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
@@ -134,7 +134,7 @@ def _is_stochastic(rounding: object, row: Convention, qtype: QType) -> bool:
         raise ValueError(f"rounding must be None or 'stochastic', not {arguments.shown(rounding)}")
     if qtype.codebook:
         raise ValueError(f"rounding must be None for {qtype}, whose codes are in a table")
-    if row.rounding not in ("half_even", "half_away"):
+    if row.rounding not in NEAREST:
         raise ValueError(
             f"rounding must be None for convention {row.name!r}, which rounds by {row.rounding} and not to the nearest"
         )

@@ -69,7 +69,8 @@ def rules(*wanted):
     x = np.concatenate([ties(np.float32, 0.1, 140), ties(np.float32, 1.0, 140), below, values("float32", 99)])
     reduced = dataclasses.replace(fastq.CONVENTIONS["onnxruntime"], reduce_range=True)
     rows = dict(fastq.CONVENTIONS) | {"down": fastq.Convention("down", rounding="floor"), "reduced": reduced}
-    given, ranges = {"torch-fake-quantize", "torch", "tflite", "down"}, {"torch", "reduced", "faiss"}
+    rows["up"] = fastq.Convention("up", rounding="half_up")
+    given, ranges = {"torch-fake-quantize", "torch", "tflite", "down", "up"}, {"torch", "reduced", "faiss"}
     for row in (rows[name] for name in sorted(given & {*wanted})):
         for scale in (np.float32(0.1), np.float32(1)):
             same_bytes(*both("quantize_linear", x, scale, 3, "int8", convention=row))
@@ -78,6 +79,11 @@ def rules(*wanted):
             actual, expected = both("quantize", y, "uint8", convention=row)
             same_quantized(actual, expected)
             same_bytes(actual.dequantize(), reference.dequantize(expected))
+    steps = np.arange(-300, 300) / 8  # ties of scales that are powers of two
+    for name in sorted({"nibabel", "grib", "nco", "cdo"} & {*wanted}):
+        for code in rows[name].formats[:2] + rows[name].formats[-1:]:
+            for y in (x, x.astype(np.float64), steps, steps - 40, np.full(9, 3.7), np.linspace(0, 16.4, 99)):
+                same_quantized(*both("quantize", y, code, convention=name))
     if "compressed-tensors" in wanted:
         for y in (x, -np.abs(x) * np.float32(2.0**-24), np.zeros(9)):
             for options in ({"axis": None}, {"axis": 0, "block_size": 32}):

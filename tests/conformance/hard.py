@@ -23,7 +23,7 @@ def uniform(case, rng):
     rows, columns = SHAPES[case.per]
     groups = rows * columns // case.block_size if case.block_size else rows
     lo, hi = np.hsplit(_ranges(groups, rng), 2)
-    x = (lo + (hi - lo) * rng.random((groups, rows * columns // groups))).astype(np.float32)
+    x = (lo + (hi - lo) * rng.random((groups, rows * columns // groups))).astype(case.values)
     return _cut(x.reshape(rows, columns), case)
 
 
@@ -51,28 +51,28 @@ def with_ties(x, case, system, rng):
     ours = by_fastq(x, case, system.convention)
     lo, hi = (_spread(end, case, x.shape) for end in fastq.minmax(x, **case.granularity()))
     steps = rng.choice([-system.tie, system.tie], x.shape) * _spread(ours.scale, case, x.shape).astype(np.float64)
-    border = (ours.values + steps).astype(np.float32)
+    border = (ours.values + steps).astype(case.values)
     for _ in range(ULPS):
-        towards = np.array([-np.inf, 0, np.inf], np.float32)[rng.integers(0, 3, x.shape)]
+        towards = np.array([-np.inf, 0, np.inf], case.values)[rng.integers(0, 3, x.shape)]
         border = np.where(towards == 0, border, np.nextafter(border, towards))
     moved = (rng.random(x.shape) < 0.55) & (x != lo) & (x != hi) & (lo < border) & (border < hi)
     return np.where(moved, border, x), int(np.count_nonzero(moved))
 
 
 def _scaled(magnitude):
-    return lambda noise: (noise * magnitude).astype(np.float32)
+    return lambda noise: noise * magnitude
 
 
 def _outlier(noise):
-    x = (noise * 1e-3).astype(np.float32)
+    x = noise * 1e-3
     x[..., 5] = 1e4
     return x
 
 
 SPECIAL = {
     "zeros": _scaled(0.0),
-    "constant": lambda noise: np.full(noise.shape, 3.7, np.float32),
-    "negative constant": lambda noise: np.full(noise.shape, -0.2, np.float32),
+    "constant": lambda noise: np.full(noise.shape, 3.7),
+    "negative constant": lambda noise: np.full(noise.shape, -0.2),
     "outlier": _outlier,
     "negative outlier": lambda noise: -_outlier(noise),
     "small": _scaled(1e-8),
@@ -87,4 +87,4 @@ SPECIAL = {
 def special(name, case, rng):
     """Return a special matrix for a case."""
     shape = np.minimum(SHAPES[case.per], SPECIAL_SHAPE)
-    return _cut(SPECIAL[name](rng.uniform(-1, 1, shape)), case)
+    return _cut(SPECIAL[name](rng.uniform(-1, 1, shape)).astype(case.values), case)

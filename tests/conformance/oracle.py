@@ -1,7 +1,10 @@
 """What a system is to these tests: cases that it has, and a function that quantizes as it does."""
 
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import NamedTuple
 
@@ -21,7 +24,7 @@ class Quantized(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One way to quantize a matrix of float32.
+    """One way to quantize a matrix.
 
     Attributes
     ----------
@@ -39,6 +42,8 @@ class Case:
         Which of several functions of the system.
     changes : tuple of (str, object)
         Fields of the convention that differ from its row.
+    values : str
+        Name of the dtype of the matrix.
     """
 
     dtype: str
@@ -48,6 +53,7 @@ class Case:
     ragged: bool = False
     option: str = ""
     changes: tuple[tuple[str, object], ...] = ()
+    values: str = "float32"
 
     def granularity(self):
         """Return the arguments of fastq's functions that say what has parameters of its own."""
@@ -55,6 +61,7 @@ class Case:
 
     def __str__(self):
         words = [self.dtype, "symmetric" if self.symmetric else "asymmetric", self.per, self.option]
+        words += [self.values] * (self.values != "float32")
         words += [str(self.block_size)] * bool(self.block_size) + ["ragged"] * self.ragged
         return "-".join(word for word in (*words, *(name for name, _ in self.changes)) if word)
 
@@ -78,19 +85,24 @@ class Installed:
     convention : str
         Name of the convention.
     distributions : tuple of str
-        What has to be installed.
+        What has to be installed by pip.
+    programs : tuple of str
+        Programs that have to be there, as by apt.
     """
 
     convention: str
     distributions: tuple[str, ...]
+    programs: tuple[str, ...] = field(default=(), kw_only=True)
 
     def missing(self):
         """Return what it needs that is not here."""
-        return [name for name in self.distributions if not version_of(name)]
+        programs = [name for name in self.programs if shutil.which(name) is None]
+        return [name for name in self.distributions if not version_of(name)] + programs
 
     def version(self):
         """Return what is installed, with versions."""
-        return ", ".join(f"{name} {version_of(name)}" for name in self.distributions)
+        versions = [f"{name} {version_of(name)}" for name in self.distributions]
+        return ", ".join([*map(version_of_program, self.programs), *versions])
 
 
 @dataclass(frozen=True)
@@ -122,6 +134,14 @@ class System(Installed):
     tie: float = 0.5
     except_for: tuple[str, ...] = ()
     undefined: str = ""
+
+
+def version_of_program(name):
+    """Return the name and the version of NCO or CDO, as the program itself says."""
+    told = subprocess.run([name, "--version"], capture_output=True, text=True, check=False)
+    number = re.search(r"version (\d[\d.]*)", told.stdout + told.stderr)[1]
+    called = {"ncpdq": "NCO", "cdo": "CDO"}[name]
+    return f"{called} {number}"
 
 
 def version_of(distribution):

@@ -69,7 +69,7 @@ def main():
         if report.differences:
             sys.exit(f"{key} differs from its system")
         entry = fresh.setdefault(key, {"system": [], "version": [], "values": 0, "undefined": []})
-        entry["system"] += [" and ".join(system.distributions)]
+        entry["system"] += [" and ".join([*system.programs, *system.distributions])]
         entry["version"] += [system.version()]
         entry["values"] += report.values
         entry["undefined"] += [system.undefined]

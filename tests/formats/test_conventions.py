@@ -86,6 +86,27 @@ OWN = {
         reduce_range=True,
         clamp="format",
     ),
+    "a wide type and powers of two": fastq.Convention(
+        "a wide type and powers of two",
+        compute_type="float64",
+        scale_rounding="power_of_two",
+        scale_sign="nearer_end",
+        stored_type="float32",
+        zero_point_rounding="half_up",
+        rounding="half_up",
+        quotient="divide_in_float64",
+        zero_point_inside=True,
+    ),
+    "a turned offset": fastq.Convention(
+        "a turned offset",
+        schemes=("asymmetric",),
+        scale_sign="negative",
+        scale_rounding="power_of_two",
+        zero_point="offset",
+        degenerate_zero_point="zero",
+        offset_rounding="float32_below",
+        rounding="half_up",
+    ),
 }
 ALL = ROWS | OWN
 
@@ -444,9 +465,12 @@ def test_float_zero_points_below_float32_are_zero(impl):
             {"operation_type": "input", "quotient": "range", "zero_point": "offset", "schemes": ("asymmetric",)},
             "'range'",
         ),
+        ({"operation_type": "input", "compute_type": "float64"}, "operation_type='input' needs compute_type='input'"),
+        ({"offset_rounding": "float32_below"}, "needs zero_point='offset' and offset_code='lowest'"),
         ({"variants": (("sometimes", "rounding", "floor"),)}, "condition of variants"),
         ({"variants": (("blocks", "name", "x"),)}, "a field of variants must be one of"),
         ({"variants": (("blocks", "rounding", "up"),)}, "rounding must be one of"),
+        ({"variants": (("uint8", "rounding", "up"),)}, "rounding must be one of"),
     ],
 )
 def test_wrong_fields(fields, message):
@@ -494,7 +518,8 @@ def test_names():
     assert list(ROWS) == [
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
-        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss", "cf", "textbook"),
+        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss"),
+        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "textbook"),
     ]
 
 

@@ -21,6 +21,7 @@ FUNCTIONS = {
     "rint": np.rint,
     "floor": np.floor,
     "trunc": np.trunc,
+    "up": lambda x: np.floor(x + 0.5),
     "round": lambda x: np.trunc(x + np.copysign(0.5, x)),
 }
 
@@ -33,7 +34,9 @@ def test_the_formula_of_a_zero_point_holds_for_constants(name, value):
     for code, scheme in ((code, scheme) for code in codes for scheme in row.schemes):
         symmetric = scheme == "symmetric"
         q = reference.quantize(np.full(4, value, np.float32), code, convention=row, symmetric=symmetric)
-        usual, _, other = zero_point_formula(row.under(symmetric, "array"), scheme).partition("; if the scale was ")
+        usual, _, other = zero_point_formula(row.under(symmetric, "array", code), scheme).partition(
+            "; if the scale was "
+        )
         widened = row.includes_zero or symmetric
         lo, hi = (min(value, 0.0), max(value, 0.0)) if widened else (value, value)
         formula = other.partition(": ")[2] if lo == hi and other else usual

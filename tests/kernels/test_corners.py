@@ -158,6 +158,7 @@ def test_codes_that_are_clamped_are_counted_to_a_step(rounding):
     params = fastq.QParams(np.float32(0.5), 3, "int8", convention=row)
     steps = np.arange(-1.25, 1.5, 0.125)
     rounded = {"half_even": np.rint, "half_away": lambda x: np.trunc(x + np.copysign(0.5, x))}
+    rounded["half_up"] = lambda x: np.floor(x + 0.5)
     for step in [*(steps - 131), *(steps + 124)]:
         x = np.full(64, step / 2, np.float32)
         code = rounded.get(rounding, getattr(np, rounding, None))(step) + 3

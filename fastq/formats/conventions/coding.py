@@ -31,7 +31,8 @@ def coding_of(
     convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: np.dtype[Any]
 ) -> Coding:
     """Return a format under a convention, for parameters along an axis of values of a compute type."""
-    row = _under(convention, symmetric, kind_of(axis, block_size)) if convention.variants else convention
+    row = _under(convention, symmetric, kind_of(axis, block_size), qtype.format) if convention.variants else convention
+    compute = row.computes_in(compute)
     parameters = row.parameter_range(qtype, symmetric)
     codes = (qtype.qmin, qtype.qmax) if row.clamp == "format" else parameters
     return Coding(row, parameters, codes, compute, *row.dtypes(qtype, compute))

@@ -14,6 +14,8 @@ from fastq.system.arguments import as_choice, as_int, check_fields, shown
 from fastq.system.attributes import cached_property
 
 _HALVES = ("float16", "bfloat16")
+_ROUNDINGS = ("half_even", "half_away", "half_up", "floor", "trunc")
+NEAREST = _ROUNDINGS[:3]
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
@@ -36,7 +38,7 @@ def _one_of(*choices: str) -> Any:
 class Convention:
     """The arithmetic of one system: its formulas from ranges to parameters, from values to codes, and back.
 
-    F is the compute type of the values (float32, or float64 for float64 and wide integers); lo and hi are the smallest
+    F is the compute type of the values (see `compute_type`); lo and hi are the smallest
     and the largest of the values that share a parameter, and qmin and qmax are the first and the last code. To make
     your own convention, replace fields of a row of the table.
 
@@ -52,20 +54,31 @@ class Convention:
         "asymmetric", "symmetric" or both.
     includes_zero : bool
         Whether the asymmetric range is widened to contain 0.
+    compute_type : {"input", "float64"}
+        The type F: float32, or float64 for float64 and wide integers; or float64 for all input.
     operation_type : {"compute", "input"}
         Type to which each operation on parameters or codes is rounded: F; or for bfloat16 and float16 that of the
         input, as in PyTorch, which computes in float32 and rounds each result. Scales are such numbers, in F.
     parameter_type : {"compute", "float64"}
         Type in which parameters are computed: F or float64.
-    stored_type : {"compute", "float64", "input", "float16", "bfloat16"}
+    stored_type : {"compute", "float64", "input", "float32", "float16", "bfloat16"}
         Type in which the scale is kept, and a zero point that is not an integer. Codes are still computed in F. With
         "input" a scale for bfloat16 or float16 input is rounded to that type before a zero point or codes are computed
-        from it, and with "float16" or "bfloat16" the scale for any input; the result is such a number in F.
+        from it, and with "float16" or "bfloat16" the scale for any input; the result is such a number in F. With
+        "float32" scale and offset are rounded to it last, before codes are computed from them, and a scale below its
+        smallest number is degenerate.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
+    scale_rounding : {"nearest", "power_of_two"}
+        The rounding of an asymmetric scale: to the nearest number; or to the smallest power of two, a normal number,
+        by which the range has at most qmax - qmin steps, rounded by `rounding`.
+    scale_sign : {"positive", "negative", "nearer_end"}
+        The sign of an asymmetric scale that is not degenerate: positive; negative; or negative if ``-lo > hi``. A range
+        with a negative scale is read from its other end: formulas of zero points have hi in the place of lo, and lo in
+        that of hi.
     scale_floor : float or None
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
         where these are rounded to that of the input.
@@ -77,10 +90,10 @@ class Convention:
         The replacement of a degenerate scale: a number; the floor; the difference of 1 and the next larger number of
         the type of operations; or the value of the constant array from which it comes: the smallest value (lo, in the
         symmetric scheme not widened), or 1 if that is below the floor or 0.
-    degenerate_zero_point : {"scheme", "zero", "lowest", "end"}
+    degenerate_zero_point : {"scheme", "zero", "lowest", "end", "value"}
         Zero point for a degenerate scale, unless it became the floor. "scheme": 0, in the symmetric scheme the middle.
         "zero": 0 in both schemes. "lowest": qmin, in the symmetric scheme the middle. "end": 0, or qmax if lo is below
-        0, like a division by 0.
+        0, like a division by 0. An offset is what its formula gives, 0 with "zero", and lo with "value".
     scale_rounded : bool
         Whether a scale computed in float64 is rounded to F before a zero point is computed from it.
     zero_point : {"integer", "float", "offset"}
@@ -88,7 +101,7 @@ class Convention:
         units of the array.
     zero_point_end : {"lowest", "highest"}
         ``qmin - lo / scale`` or ``qmax - hi / scale``.
-    zero_point_rounding : {"half_even", "half_away", "floor", "trunc"}
+    zero_point_rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
         The rounding of an integer zero point.
     zero_point_rounded : {"difference", "quotient"}
         ``round(qmin - lo / scale)`` or ``qmin - round(lo / scale)``.
@@ -96,13 +109,18 @@ class Convention:
         ``round(x / scale + zero_point)``, else ``round(x / scale) + zero_point``.
     fused : bool
         Whether a product by the reciprocal and a zero point inside are rounded once, as their sum: float32 only.
-    offset_code : {"lowest", "zero"}
-        The code with the offset as its value: for qmin the offset is lo, for 0 it is ``lo - qmin * scale``.
-    quotient : {"divide", "reciprocal", "reciprocal_of_double", "range"}
-        ``x / scale``; ``x * F(1 / F(scale))``; ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with
-        n = qmax - qmin, which needs an offset at the lowest code.
-    rounding : {"half_even", "half_away", "floor", "trunc"}
-        The rounding of codes.
+    offset_code : {"lowest", "zero", "middle"}
+        The code with the offset as its value: for qmin the offset is lo, for 0 it is ``lo - qmin * scale``, or with
+        "middle" ``(lo + hi - (qmin + qmax) * scale) / 2``.
+    offset_rounding : {"nearest", "float32_below"}
+        With "float32_below" the range begins at the largest float32 that is not above lo, subnormal ones left out, and
+        scale and offset are those of that range. Needs an offset at the lowest code.
+    quotient : {"divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range"}
+        ``x / scale``; the same, with the offset taken from x, in float64 and rounded to F; ``x * F(1 / F(scale))``;
+        ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with n = qmax - qmin, which needs an offset at the
+        lowest code.
+    rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
+        The rounding of codes. "half_up" is ``floor(v + 0.5)``, the sum rounded in F.
     decode : {"point", "middle"}
         The value of a code: ``(code - zero_point) * scale`` (with an offset: ``offset + steps * scale``), or half a
         step more.
@@ -123,7 +141,7 @@ class Convention:
         Whether codes are clamped to the codes for which the parameters were computed, or to all codes of the format.
     variants : tuple of (str, str, object)
         Fields with another value under a condition: the condition, the field, the value. Conditions are "asymmetric"
-        and "symmetric", and "array", "channels" and "blocks" for the elements that share a parameter.
+        and "symmetric", "array", "channels" and "blocks" for the elements that share a parameter, and code formats.
 
     Examples
     --------
@@ -139,25 +157,29 @@ class Convention:
     formats: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ("asymmetric", "symmetric")
     includes_zero: bool = True
+    compute_type: str = _one_of("input", "float64")
     operation_type: str = _one_of("compute", "input")
     parameter_type: str = _one_of("compute", "float64")
-    stored_type: str = _one_of("compute", "float64", "input", *_HALVES)
+    stored_type: str = _one_of("compute", "float64", "input", "float32", *_HALVES)
     span_type: str = _one_of("parameter", "compute")
     divisor: str = _one_of("steps", "codes")
+    scale_rounding: str = _one_of("nearest", "power_of_two")
+    scale_sign: str = _one_of("positive", "negative", "nearer_end")
     scale_floor: float | None = None
     tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
-    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end")
+    degenerate_zero_point: str = _one_of("scheme", "zero", "lowest", "end", "value")
     scale_rounded: bool = False
     zero_point: str = _one_of("integer", "float", "offset")
     zero_point_end: str = _one_of("lowest", "highest")
-    zero_point_rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
+    zero_point_rounding: str = _one_of(*_ROUNDINGS)
     zero_point_rounded: str = _one_of("difference", "quotient")
     zero_point_inside: bool = False
     fused: bool = False
-    offset_code: str = _one_of("lowest", "zero")
-    quotient: str = _one_of("divide", "reciprocal", "reciprocal_of_double", "range")
-    rounding: str = _one_of("half_even", "half_away", "floor", "trunc")
+    offset_code: str = _one_of("lowest", "zero", "middle")
+    offset_rounding: str = _one_of("nearest", "float32_below")
+    quotient: str = _one_of("divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range")
+    rounding: str = _one_of(*_ROUNDINGS)
     decode: str = _one_of("point", "middle")
     symmetric_extreme: str = _one_of("magnitude", "signed")
     searched_signed: tuple[str, ...] = ()
@@ -201,19 +223,28 @@ class Convention:
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
         if self.operation_type == "input" and self.quotient == "range":
             raise ValueError("operation_type='input' needs a quotient other than 'range', which decodes values")
+        if self.operation_type == "input" and self.compute_type == "float64":
+            raise ValueError(
+                "operation_type='input' needs compute_type='input', which rounds to half precision once more"
+            )
+        at_lowest = (self.zero_point, self.offset_code) == ("offset", "lowest")
+        if self.offset_rounding == "float32_below" and not at_lowest:
+            raise ValueError("offset_rounding='float32_below' needs zero_point='offset' and offset_code='lowest'")
         if self.tiny_scale == "reaching" and self.symmetric_extreme == "signed":
             raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude', which gives positive scales")
         self._check_variants()
 
     def _check_variants(self) -> None:
-        fixed = {"name", "system", "formats", "schemes", "operation_type", "stored_type", "zero_point", "variants"}
-        known = {field.name for field in fields(self)} - fixed
+        fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "stored_type", "zero_point"}
+        known = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
-            as_choice(condition, "a condition of variants", _CONDITIONS)
+            as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))
             as_choice(name, "a field of variants", sorted(known))
+        formats = ("", *(condition for condition, *_ in self.variants if condition in QTYPES))
         for scheme in self.schemes if self.variants else ():
             for part in ("array", "channels", "blocks"):
-                self.under(scheme == "symmetric", part)
+                for code_format in formats:
+                    self.under(scheme == "symmetric", part, code_format)
 
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
@@ -231,9 +262,12 @@ class Convention:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def under(self, symmetric: bool, part: str) -> Convention:
-        """Return the row with the variants for a scheme and parameters of an "array", of "channels" or of "blocks"."""
-        holds = ("symmetric" if symmetric else "asymmetric", part)
+    def under(self, symmetric: bool, part: str, code_format: str = "") -> Convention:
+        """Return the row with the variants for a scheme, parameters of a part and a format.
+
+        Parts are "array", "channels" and "blocks".
+        """
+        holds = ("symmetric" if symmetric else "asymmetric", part, code_format)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
     def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
@@ -254,15 +288,22 @@ class Convention:
         scale = self.stored_type if self.stored_type in _HALVES else scale
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
+    def computes_in(self, values: np.dtype[Any]) -> np.dtype[Any]:
+        """Return F for values of which other rows have the compute type `values`."""
+        return np.dtype(np.float64) if self.compute_type == "float64" else values
+
     def dtypes(self, qtype: QType, compute: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
         """Return the types of scales and of zero points for values of a compute type."""
+        compute = self.computes_in(compute)
         scale = np.dtype(np.float64) if self.stored_type == "float64" else compute
         return scale, qtype.storage if self.zero_point == "integer" else scale
 
     @cached_property
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
-        return self.symmetric_extreme == "signed" or self.degenerate == "value" or bool(self.searched_signed)
+        from_range = self.symmetric_extreme == "signed" or self.scale_sign != "positive"
+        of_variant = any(name == "scale_sign" and value != "positive" for _, name, value in self.variants)
+        return from_range or of_variant or self.degenerate == "value" or bool(self.searched_signed)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

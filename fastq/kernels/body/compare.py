@@ -84,7 +84,7 @@ def perhaps_clamped(spec, x, s, args, pointer):
         return (v.absolute(x) < (limit * s.tensor if spec.scale_kind == "tensor" else limit)) ^ True
     if rule.quotient == "range":  # a division either way
         return clamp_mask(spec, x, s, args, pointer)
-    reach = v.constant(0.25 if rule.rounding in ("half_even", "half_away") else -0.25, s.scale)
+    reach = v.constant(0.25 if rule.is_nearest else -0.25, s.scale)
     dtype = computes_in(spec, s.scale)
     low, high = v.convert(args.lowest, dtype) - s.base, v.convert(args.highest, dtype) - s.base
     if rule.zero == "inside":

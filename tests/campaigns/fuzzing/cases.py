@@ -13,6 +13,7 @@ from fuzzing.functions import KEPT_AS
 
 from fastq import QParams, QuantizedArray, reference
 from fastq.formats.bitrounding import TIES, most_digits, of_width
+from fastq.formats.conventions.convention import NEAREST
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.granularity import as_granularity
@@ -411,7 +412,7 @@ class _Drawing:
 
     def with_noise(self):
         """Round some codes at random."""
-        allowed = self.of.row.rounding in ("half_even", "half_away") and not self.qtype.codebook
+        allowed = self.of.row.rounding in NEAREST and not self.qtype.codebook
         if (allowed and self.random.random() < AT_RANDOM) or self.spoils(0.05):
             self.options |= {"rounding": "stochastic", "rng": self.random.getrandbits(40)}
         self.noted["rounding"] = self.options.get("rounding", "nearest")

@@ -120,7 +120,7 @@ _OTHER = {
 }
 _CHOICES = {each.name: each.metadata["choices"] for each in fields(Convention) if "choices" in each.metadata}
 _FIELDS = _CHOICES | dict.fromkeys(_FLAGS, (True, False)) | _OTHER
-_CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
+_CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks", "int8", "uint8", "uint4")
 
 
 def own_row(random):
@@ -130,7 +130,7 @@ def own_row(random):
         changed = {name: random.choice(_FIELDS[name]) for name in random.sample(list(_FIELDS), random.randint(1, 5))}
         variants = ()
         if random.random() < 0.3:
-            name = random.choice(sorted(set(_FIELDS) - {"schemes", "stored_type", "zero_point"}))
+            name = random.choice(sorted(set(_FIELDS) - {"schemes", "compute_type", "stored_type", "zero_point"}))
             variants = ((random.choice(_CONDITIONS), name, random.choice(_FIELDS[name])),)
         try:
             return replace(row, name="own", formats=(), variants=variants, **changed)

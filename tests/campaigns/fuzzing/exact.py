@@ -87,8 +87,10 @@ _ROUNDINGS = {
 }
 
 
-def whole(value, rounding="half_even"):
-    """A number rounded to a whole one."""
+def whole(value, rounding="half_even", ftype="float64"):
+    """A number of a type rounded to a whole one."""
+    if rounding == "half_up":
+        rounding, value = "floor", rounded(add(value, Fraction(1, 2)), ftype)
     return value if value is None or value in (INF, -INF) else Fraction(_ROUNDINGS[rounding](value))
 
 
@@ -105,8 +107,10 @@ def _codes_in_use(row, qtype, symmetric):
     return (qtype.qmin, qtype.qmax) if row.clamp == "format" else row.parameter_range(qtype, symmetric)
 
 
-def compute_type(dtype):
-    """F of an input dtype."""
+def compute_type(dtype, row=None):
+    """F of an input dtype under a row."""
+    if row is not None and row.compute_type == "float64":
+        return "float64"
     return "float64" if dtype.name in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
 
 
@@ -137,7 +141,7 @@ def _row(convention):
 def _row_of(p):
     """The row by which parameters are used."""
     kind = Granularity(p.axis, p.block_size).kind
-    return _row(p.convention).under(p.symmetric, "channels" if kind == "axes" else kind)
+    return _row(p.convention).under(p.symmetric, "channels" if kind == "axes" else kind, as_qtype(p.dtype).format)
 
 
 def operation_type(row, dtype):
@@ -157,7 +161,10 @@ def integer_code(x, scale, zero, row, codes, ftype, half=""):
     stored, scale = scale, rounded(scale, ftype)
     zero = rounded(zero, ftype)
     distance = twice_rounded(add(x, -zero), ftype, half) if row.zero_point == "offset" else x
-    if row.quotient == "divide":
+    if row.quotient == "divide_in_float64":
+        distance = rounded(add(x, -zero), "float64") if row.zero_point == "offset" else x
+        steps = rounded(divide(distance, scale), "float64")
+    elif row.quotient == "divide":
         steps = divide(distance, scale)
     elif row.quotient == "range":
         span = rounded(rounded((last - first) * stored, "float64"), ftype)
@@ -167,14 +174,15 @@ def integer_code(x, scale, zero, row, codes, ftype, half=""):
         factor = twice_rounded(inverse, ftype, half)
         steps = multiply(distance, factor)
         if row.fused and row.zero_point_inside and row.zero_point != "offset" and ftype == "float32":
-            return clamped(whole(twice_rounded(add(steps, zero), ftype, half), row.rounding), first, last)
+            total = twice_rounded(add(steps, zero), ftype, half)
+            return clamped(whole(total, row.rounding, ftype), first, last)
     steps = twice_rounded(steps, ftype, half)
     if row.zero_point == "offset":
-        code = add(whole(steps, row.rounding), first if row.offset_code == "lowest" else 0)
+        code = add(whole(steps, row.rounding, ftype), first if row.offset_code == "lowest" else 0)
     elif row.zero_point_inside:
-        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding)
+        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding, ftype)
     else:
-        code = add(whole(steps, row.rounding), zero)
+        code = add(whole(steps, row.rounding, ftype), zero)
     return clamped(code, first, last)
 
 
@@ -283,7 +291,8 @@ def _flat(array, qtype):
 
 def _codes(x, p, nan, saturate):
     """Codes of values under parameters, one per element."""
-    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
+    qtype, row = as_qtype(p.dtype), _row_of(p)
+    ftype = compute_type(x.dtype, row)
     form, own, half = qtype.float_format, qtype.block_size > 0, operation_type(row, x.dtype)
     codes, scales, zeros = [], _of_each(p.scale, p, x.shape), _of_each(p.zero_point, p, x.shape)
     for given, scale, zero in zip(x.flat, scales, zeros, strict=True):
@@ -351,7 +360,8 @@ def _check_values(codes, shape, p, ftype, actual):
 
 def _check_parameters(x, p):
     """Parameters of ranges: of integers by the formulas of any convention, of other formats by those of "onnx"."""
-    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row_of(p)
+    qtype, row = as_qtype(p.dtype), _row_of(p)
+    ftype = compute_type(x.dtype, row)
     kept = "float64" if row.stored_type == "float64" else ftype
     groups = _groups(x, p.axis, p.block_size, *(np.asarray(each, np.float64) for each in (p.scale, p.zero_point)))
     if p.tensor_scale is not None:
@@ -388,6 +398,9 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     steps, middle = last - first + (row.divisor == "codes"), Fraction(round((first + last) / 2))
     if row.includes_zero or symmetric:
         lo, hi = min(lo, Fraction(0)), max(hi, Fraction(0))
+    constant = lo == hi
+    if row.offset_rounding == "float32_below" and not symmetric:
+        lo = _float32_below(lo)
     if symmetric:
         signed = row.symmetric_extreme == "signed"
         scale = rounded((-hi if hi > -lo else -lo) / (steps / 2) if signed else max(-lo, hi) / (steps / 2), ptype)
@@ -395,6 +408,10 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
+    if row.scale_rounding == "power_of_two" and not symmetric and scale:
+        scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
+    if row.offset_rounding == "float32_below" and not symmetric and constant:
+        scale = Fraction(0)
     scale = rounded(scale, half) if half else scale
     few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
     unit = Fraction(2) ** least
@@ -406,6 +423,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     operations = half if row.operation_type == "input" else ""
     floor = _SMALLEST_NORMAL[operations or ftype] if row.scale_floor is None else Fraction(row.scale_floor)
     floor = _positive(floor, half, unit) if half else rounded(floor, ptype)
+    if row.stored_type == "float32":
+        floor = max(floor, Fraction(1, 2**149))
     size = abs(scale) if row.signed_scale else scale
     degenerate = size < floor or size == 0
     if degenerate and row.degenerate == "value":
@@ -416,20 +435,57 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         number = known[row.degenerate] if row.degenerate in known else Fraction(row.degenerate)
         scale = _positive(number, half, unit) if half else rounded(number, ptype)
     degenerate = degenerate and row.degenerate != "floor"
+    kept = "float32" if row.stored_type == "float32" else ptype
     if symmetric:
-        return scale, Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
+        point = Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
+        return rounded(scale, kept), point
+    if row.scale_sign != "positive" and not degenerate and (row.scale_sign == "negative" or -lo > hi):
+        scale, lo, hi = -scale, hi, lo
     if row.zero_point == "offset":
-        return scale, lo if row.offset_code == "lowest" else rounded(lo - rounded(first * scale, ptype), ptype)
+        offset = {
+            "lowest": lambda: lo,
+            "zero": lambda: rounded(lo - rounded(first * scale, ptype), ptype),
+            "middle": lambda: _middle(lo, hi, rounded((first + last) * scale, ptype), ptype),
+        }[row.offset_code]()
+        offset = {"zero": Fraction(0), "value": lo}.get(row.degenerate_zero_point, offset) if degenerate else offset
+        return rounded(scale, kept), rounded(offset, kept)
     if degenerate:
         beside = {"lowest": first, "end": last if lo < 0 else Fraction(0)}.get(row.degenerate_zero_point, Fraction(0))
-        return scale, beside if row.zero_point == "integer" else Fraction(0)
+        return rounded(scale, kept), beside if row.zero_point == "integer" else Fraction(0)
     end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
     distance = rounded(divide(end, scale), ptype)
     if row.zero_point_rounded == "quotient" and row.zero_point == "integer":
-        point = add(code, -whole(distance, row.zero_point_rounding))
+        point = add(code, -whole(distance, row.zero_point_rounding, ptype))
     else:
         point = rounded(add(code, -distance), ptype)
-    return scale, point if row.zero_point == "float" else clamped(whole(point, row.zero_point_rounding), first, last)
+    if row.zero_point == "float":
+        return rounded(scale, kept), rounded(point, kept)
+    return rounded(scale, kept), clamped(whole(point, row.zero_point_rounding, ptype), first, last)
+
+
+def _float32_below(value):
+    """The largest float32 that is not above a number, none of them subnormal."""
+    least = _SMALLEST_NORMAL["float32"]
+    if abs(value) < least:
+        return -least if value < 0 else Fraction(0)
+    if value > _LARGEST["float32"]:
+        return _LARGEST["float32"]
+    unit = Fraction(2) ** (exponent(value) - 23)
+    below = math.floor(value / unit) * unit
+    return -INF if below < -_LARGEST["float32"] else below
+
+
+def _power_that_suffices(scale, span, steps, rounding, ptype):
+    """The smallest power of two, a normal number, by which a span has no more steps when it is rounded."""
+    least = _SMALLEST_NORMAL[ptype]
+    power = max(Fraction(2) ** (exponent(scale) + (Fraction(2) ** exponent(scale) < scale)), least)
+    enough = power / 2 >= least and whole(rounded(span / (power / 2), ptype), rounding, ptype) <= steps
+    return power / 2 if enough else power
+
+
+def _middle(lo, hi, reach, ptype):
+    """The value of code 0 of a range whose codes `reach` to one side."""
+    return rounded(rounded(rounded(lo + hi, ptype) - reach, ptype) / 2, ptype)
 
 
 def _positive(value, half, least):
@@ -505,7 +561,7 @@ def _ranged(call, result):
 def _with_parameters(call, p, result, codes=None):
     """Codes by parameters, or what values these stand for."""
     x, qtype, stored = _plain(call.args[0]), as_qtype(p.dtype), getattr(result, "codes", codes)
-    ftype = compute_type(x.dtype)
+    ftype = compute_type(x.dtype, _row(p.convention))
     if (p := _stored(p, ftype)) is None:
         return False
     codes = _codes(x, p, call.options.get("nan", "raise"), call.options.get("saturate", True))
@@ -570,7 +626,8 @@ def _dequantize_linear(call, values):
     p = _raw(call, qtype)
     scale_type = np.dtype(given.dtype.newbyteorder("=")) if hasattr(given, "dtype") else np.dtype(np.float32)
     values = _plain(values)
-    ftype = compute_type(values.dtype if _row(p.convention).stored_type == "float64" else scale_type)
+    row = _row(p.convention)
+    ftype = compute_type(values.dtype if row.stored_type == "float64" else scale_type, row)
     words = codes.reshape(-1).view(np.uint8) if qtype.element else codes.reshape(-1).astype(np.int64)
     return _check_values(words.tolist(), codes.shape, p, ftype, values)
 

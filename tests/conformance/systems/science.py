@@ -1,0 +1,183 @@
+"""nibabel, ecCodes, pyEDFlib, NCO and CDO: files of science, in memory or in a temporary folder."""
+
+import subprocess
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from oracle import Case, Quantized, System
+
+
+def nibabel(x, case):
+    """A NIfTI image saved with integers, and read again in the dtype of the data."""
+    import nibabel as library
+
+    image = library.Nifti1Image(x.reshape(-1, 256), np.eye(4))  # no side may be longer than int16 holds
+    image.set_data_dtype(case.dtype)
+    stream = BytesIO()
+    image.to_stream(stream)
+    read = library.Nifti1Image.from_bytes(stream.getvalue())
+    slope, offset = read.dataobj.slope, read.dataobj.inter
+    codes = np.asarray(read.dataobj.get_unscaled())
+    values = read.get_fdata().reshape(x.shape) if x.dtype == np.float64 else None  # always computed in float64
+    return Quantized(codes.reshape(x.shape), np.float32(slope), np.float32(offset), values)
+
+
+def _sections(message):
+    """Return the sections of a GRIB message of edition 2 by their numbers."""
+    found, start = {}, 16
+    while (size := int.from_bytes(message[start : start + 4], "big")) and message[start : start + 4] != b"7777":
+        found[message[start + 4]] = message[start : start + size]
+        start += size
+    return found
+
+
+def grib(x, case):
+    """A message of grid_simple: its codes lie in section 7, the highest bit first."""
+    import eccodes as library
+
+    bits = int(case.dtype.removeprefix("uint"))
+    message = library.codes_grib_new_from_samples("GRIB2")
+    try:
+        library.codes_set(message, "packingType", "grid_simple")
+        library.codes_set(message, "bitsPerValue", bits)
+        library.codes_set_values(message, x.reshape(-1).astype(np.float64))
+        reference = library.codes_get_double(message, "referenceValue")
+        exponent = library.codes_get_long(message, "binaryScaleFactor")
+        values = library.codes_get_values(message)
+        packed = np.frombuffer(_sections(library.codes_get_message(message))[7][5:], np.uint8)
+    finally:
+        library.codes_release(message)
+    codes = np.zeros(x.shape, np.int64)
+    if packed.size:  # a constant has no codes
+        places = np.unpackbits(packed)[: x.size * bits].reshape(*x.shape, bits)
+        codes = places @ (1 << np.arange(bits)[::-1])
+    return Quantized(codes, np.float64(2.0**exponent), np.float64(reference), values.reshape(x.shape))
+
+
+def edf(x, case):
+    """A file of one signal: its codes, from the bytes of the file.
+
+    Reading needs limits that the 8 characters of the header can hold, which data of these tests do not have.
+    """
+    import pyedflib as library
+
+    samples = x.reshape(-1).astype(np.float64)
+    limits = {"physical_min": samples.min(), "physical_max": samples.max()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "conformance.edf"
+        with library.EdfWriter(str(path), 1, file_type=library.FILETYPE_EDFPLUS) as file:
+            header = {"label": "x", "dimension": "uV", "sample_frequency": 256, "prefilter": "", "transducer": ""}
+            file.setSignalHeader(0, header | limits | {"digital_min": -32768, "digital_max": 32767})
+            file.writeSamples([samples])
+        content = path.read_bytes()
+    signals = int(content[252:256])
+    first_length = 256 + 216 * signals  # of a list with 8 characters for each signal
+    lengths = [int(content[first_length + 8 * k : first_length + 8 * k + 8]) for k in range(signals)]
+    records = np.frombuffer(content, "<i2", offset=int(content[184:192])).reshape(-1, sum(lengths))
+    return Quantized(records[:, : lengths[0]].reshape(-1)[: x.size].reshape(x.shape))
+
+
+def _packed_by(x, command):
+    """Write an array to a netCDF file, run a command on it, and return codes, scale_factor and add_offset."""
+    import netCDF4 as library
+
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = (str(Path(folder) / name) for name in ("in.nc", "out.nc"))
+        with library.Dataset(before, "w") as file:
+            for name, size in zip("yx", x.shape, strict=True):
+                file.createDimension(name, size)
+            file.createVariable("v", x.dtype, ("y", "x"), fill_value=False)[:] = x
+        subprocess.run([*command, before, after], check=True, capture_output=True)
+        with library.Dataset(after) as file:
+            variable = file["v"]
+            variable.set_auto_maskandscale(False)
+            one = x.dtype.type(1)
+            attributes = {name: variable.getncattr(name) for name in variable.ncattrs()}
+            return variable[:].copy(), attributes.get("scale_factor", one), attributes.get("add_offset", 0 * one)
+
+
+def nco(x, case):
+    """Call ncpdq with the map of a packed type; a constant has no scale_factor, a middle of 0 no add_offset."""
+    names = {"int8": "flt_byt", "int16": "flt_sht"}
+    return Quantized(*_packed_by(x, ["ncpdq", "-O", "-P", "all_new", "-M", names[case.dtype]]))
+
+
+def cdo(x, case):
+    """Call cdo pack with a packed type; it fails where rounding puts the lowest value below code 0 of uint16."""
+    names = {"int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16"}
+    try:
+        return Quantized(*_packed_by(x, ["cdo", "-s", "-O", "-f", "nc4", "-b", names[case.dtype], "pack"]))
+    except subprocess.CalledProcessError as error:
+        if case.dtype != "uint16" or b"Numeric conversion not representable" not in error.stderr:
+            raise
+        return Quantized()
+
+
+BOTH = "float32", "float64"
+
+SYSTEMS = (
+    System(
+        "nibabel",
+        ("nibabel",),
+        nibabel,
+        tuple(Case(dtype, values=values) for dtype in ("int8", "uint8", "int16", "uint16") for values in BOTH),
+        neighbour="cf",
+        undefined="NaN gets the code nearest to 0 and widens the range to 0, as with nan='zero'; infinities are left "
+        "out of the range and clipped. Its parameters are computed in long double, here in float64, and may "
+        "differ in the last bit. A slope that rounds to 0 is an error; integers that fit are stored as they "
+        "are. get_fdata computes in float64, also for float32: fastq does with QParams of computed='float64'.",
+    ),
+    System(
+        "grib",
+        ("eccodes",),
+        grib,
+        tuple(Case(f"uint{bits}", values=values) for bits in (16, 8, 5, 2) for values in BOTH),
+        neighbour="cf",
+        except_for=("subnormal scale", "subnormal"),
+        undefined="NaN becomes the smallest value, or is an error where it comes first; an infinity is an error. A "
+        "constant has no codes, and its value is the reference value; here it has codes, 0 below 2**23. Where"
+        " the scale would be below 2**-126 or above 2**127, ecCodes multiplies values by a power of ten. With"
+        " the key decimalPrecision D the values are x * 10**D, the scale is 1 and values are products by "
+        "10**-D. Codes are packed with the highest bit first.",
+    ),
+    System(
+        "edf",
+        ("pyedflib",),
+        edf,
+        tuple(Case("int16", values=values) for values in BOTH),
+        neighbour="cf",
+        except_for=(
+            *("zeros", "constant", "negative constant", "large", "nearly overflowing", "small", "very small"),
+            *("subnormal scale", "subnormal"),
+        ),
+        undefined="The range is that of physical_min and physical_max, which must differ. The header has 8 characters "
+        "for each, and cuts off what does not fit: codes are made with the limits as given, and read with "
+        "those of the header; limits with an exponent may be refused. NaN, infinities and 1e10 become -32768;"
+        " here infinities saturate.",
+    ),
+    System(
+        "nco",
+        ("netCDF4",),
+        nco,
+        tuple(Case(dtype, values=values) for dtype in ("int8", "int16") for values in BOTH),
+        neighbour="cf",
+        programs=("ncpdq",),
+        except_for=("subnormal",),
+        undefined="NaN is not looked for. Missing values become code 0. Where the scale is a subnormal number, codes "
+        "beyond the last one are not clamped. scale_factor is left out if it is 1, add_offset if it is 0.",
+    ),
+    System(
+        "cdo",
+        ("netCDF4",),
+        cdo,
+        tuple(Case(dtype, values=values) for dtype in ("int8", "uint8", "int16", "uint16") for values in BOTH),
+        neighbour="cf",
+        programs=("cdo",),
+        except_for=("subnormal scale", "subnormal"),
+        undefined='A code beyond its type is an error, "Numeric conversion not representable": that of a constant that '
+        "does not fit, of ranges whose scale is subnormal, and with U16 that of the smallest value where it lies below "
+        "add_offset by rounding. Codes of U16 are cut off by netCDF; the others are rounded by CDO.",
+    ),
+)

@@ -1,0 +1,112 @@
+"""What nibabel, ecCodes and pyEDFlib do beyond their rows, and which calls of fastq do the same."""
+
+import dataclasses
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastq
+
+X = np.random.default_rng(0).normal(280, 15, (50, 40))
+
+
+def saved(x, dtype):
+    nibabel = pytest.importorskip("nibabel", reason="nibabel is not installed; its calls are not compared")
+    image = nibabel.Nifti1Image(x, np.eye(4))
+    image.set_data_dtype(dtype)
+    stream = BytesIO()
+    image.to_stream(stream)
+    return nibabel.Nifti1Image.from_bytes(stream.getvalue())
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint8"])
+def test_nibabel_reads_in_float64(dtype):
+    x = X.astype(np.float32)
+    p = fastq.choose_qparams(x, dtype, convention="nibabel")
+    q = fastq.quantize(x, qparams=p)
+    wide = dataclasses.replace(q, qparams=dataclasses.replace(p, computed="float64"))
+    assert np.array_equal(wide.dequantize(), saved(x, dtype).get_fdata())
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint8"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_nan_under_nibabel_counts_as_0(dtype, sign):
+    x = sign * X.astype(np.float32)
+    x[3, 7] = np.nan
+    read, q = saved(x, dtype), fastq.quantize(x, dtype, convention="nibabel", nan="zero")
+    assert np.array_equal(read.dataobj.get_unscaled(), q.codes)
+    assert (np.float32(read.dataobj.slope), np.float32(read.dataobj.inter)) == (q.scale, q.zero_point)
+
+
+def message(x, **keys):
+    """The reference value, the exponents of 2 and 10, the bits and the values of a message of GRIB."""
+    eccodes = pytest.importorskip("eccodes", reason="eccodes is not installed; its calls are not compared")
+    handle = eccodes.codes_grib_new_from_samples("GRIB2")
+    try:
+        for name, value in ({"packingType": "grid_simple"} | keys).items():
+            eccodes.codes_set(handle, name, value)
+        eccodes.codes_set_values(handle, x.reshape(-1).astype(np.float64))
+        names = "referenceValue", "binaryScaleFactor", "decimalScaleFactor", "bitsPerValue"
+        found = (eccodes.codes_get(handle, name) for name in names)
+        return *found, eccodes.codes_get_values(handle).reshape(x.shape)
+    finally:
+        eccodes.codes_release(handle)
+
+
+@pytest.mark.parametrize("digits", [0, 1, 2])
+def test_decimal_precision_of_grib(digits):
+    reference, exponent, decimals, _, values = message(X, decimalPrecision=digits)
+    assert (exponent, decimals) == (0, digits)
+    power = 10.0**digits
+    smallest = fastq.choose_qparams(X * power, "uint16", convention="grib").zero_point
+    assert smallest == reference
+    codes = fastq.quantize_linear(X * power, 1.0, reference, "uint16", convention="grib")
+    steps = fastq.dequantize_linear(codes, np.float64(1), reference, convention="grib")
+    assert np.array_equal(steps * 10.0**-digits, values)
+
+
+@pytest.mark.parametrize("bits", [1, 9, 12, 15])
+def test_other_widths_of_grib(bits):
+    format_of_codes = {"dtype": "uint1"} if bits == 1 else {"dtype": "uint16", "bits": bits}
+    for low in np.linspace(200, 270, 40):
+        x = np.clip(X, low, None)
+        reference, exponent, decimals, found, values = message(x, bitsPerValue=bits)
+        q = fastq.quantize(x, convention="grib", **format_of_codes)
+        assert (decimals, found) == (0, bits)
+        assert (q.scale, q.zero_point) == (2.0**exponent, reference)
+        assert np.array_equal(q.dequantize(), values)
+
+
+@pytest.mark.parametrize("value", [0.001, -0.001, 3.7, 1e6 / 7, -1e-40, 1e-40])
+def test_a_constant_of_grib_is_its_reference_value(value):
+    reference, exponent, _, bits, values = message(np.full((3, 4), value), bitsPerValue=16)
+    q = fastq.quantize(np.full((3, 4), value), "uint16", convention="grib")
+    assert bits == 0
+    assert (q.scale, q.zero_point) == (2.0**exponent, reference)
+    assert np.array_equal(q.dequantize(), values)
+    assert reference <= value
+
+
+@pytest.mark.filterwarnings("ignore:Physical m")
+def test_edf_reads_by_limits_of_8_characters():
+    library = pytest.importorskip("pyedflib", reason="pyedflib is not installed; its calls are not compared")
+    x = np.random.default_rng(1).uniform(-99, 99, 5120)
+    limits = {"physical_min": -123.25, "physical_max": 150.5}
+    x[:7] = [-123.25, 150.5, 200.0, -200.0, 1e10, np.nan, np.inf]
+    p = fastq.choose_qparams(np.array([*limits.values()]), "int16", convention="edf")
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "x.edf")
+        with library.EdfWriter(path, 1, file_type=library.FILETYPE_EDFPLUS) as file:
+            header = {"label": "x", "dimension": "uV", "sample_frequency": 256, "prefilter": "", "transducer": ""}
+            file.setSignalHeader(0, header | limits | {"digital_min": -32768, "digital_max": 32767})
+            file.writeSamples([x])
+        with library.EdfReader(path) as file:
+            codes, values = file.readSignal(0, digital=True), file.readSignal(0)
+    q = fastq.quantize(x, qparams=p, nan="zero")
+    assert codes[4:7].tolist() == [-32768] * 3
+    same = np.r_[:4, 7 : x.size]
+    assert np.array_equal(q.codes[same], codes[same])
+    assert np.array_equal(q.dequantize()[same], values[same])

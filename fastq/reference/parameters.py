@@ -59,6 +59,7 @@ def from_range(
     else:
         scale = _asymmetric_scale(lo, hi, steps, row, ftype, half)
         scale = _power_that_suffices(scale, hi - lo, steps, row) if row.scale_rounding == "power_of_two" else scale
+        scale = _within_range(scale, lo.astype(ftype), hi.astype(ftype), last - first) if row.by_range else scale
         scale = np.where(constant, ptype(0), scale) if row.offset_rounding == "float32_below" else scale
     scale = in_half(scale, stored)
     if row.tiny_scale == "reaching":
@@ -126,6 +127,13 @@ def _offset(
         offset = in_half(twice / 2, half)
     instead = {"zero": lo.dtype.type(0), "value": lo}.get(row.degenerate_zero_point, offset)
     return np.where(degenerate, instead, offset)
+
+
+def _within_range(scale: Array, lo: Array, hi: Array, steps: Any) -> Array:
+    """Return scales; one whose steps are longer than the range becomes the next smaller number."""
+    # contract 5.13
+    span = (scale.astype(np.float64) * float(steps)).astype(lo.dtype)
+    return np.where(span > hi - lo, np.nextafter(scale, scale.dtype.type(0)), scale)
 
 
 def _reaching(scale: Array, size: Array, steps: Any, form: FloatFormat | None, ftype: Any) -> Array:

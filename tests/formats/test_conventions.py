@@ -519,7 +519,8 @@ def test_names():
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss"),
-        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "textbook"),
+        *("usearch", "voyager", "sqlite-vec", "lance"),
+        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "pcm", "flac", "textbook"),
     ]
 
 

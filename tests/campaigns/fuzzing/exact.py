@@ -155,8 +155,14 @@ def twice_rounded(value, ftype, half):
     return rounded(value, half) if half else value
 
 
-def integer_code(x, scale, zero, row, codes, ftype, half=""):
-    """The code of a number, by the formulas of a convention."""
+def integer_code(x, scale, zero, row, codes, ftype, half="", bits=0):
+    """The code of a number, by the formulas of a convention; the format has so many bits."""
+
+    def cut(steps):
+        parts = Fraction(2) ** max(row.cut_from - bits, 0)
+        steps = multiply(whole(rounded(multiply(steps, parts), ftype)), 1 / parts) if parts > 1 else steps
+        return whole(steps, row.rounding, ftype)
+
     first, last = map(Fraction, codes)
     stored, scale = scale, rounded(scale, ftype)
     zero = rounded(zero, ftype)
@@ -166,23 +172,27 @@ def integer_code(x, scale, zero, row, codes, ftype, half=""):
         steps = rounded(divide(distance, scale), "float64")
     elif row.quotient == "divide":
         steps = divide(distance, scale)
-    elif row.quotient == "range":
+    elif row.by_range:
         span = rounded(rounded((last - first) * stored, "float64"), ftype)
-        steps = multiply(rounded(divide(distance, span), ftype), last - first) if span else Fraction(0)
+        steps = Fraction(0)
+        if span and row.quotient == "range":
+            steps = multiply(rounded(divide(distance, span), ftype), last - first)
+        elif span:
+            steps = divide(rounded(multiply(distance, last - first), ftype), span)
     else:
         inverse = 1 / scale if row.quotient == "reciprocal" else rounded(1 / stored, "float64")
         factor = twice_rounded(inverse, ftype, half)
         steps = multiply(distance, factor)
         if row.fused and row.zero_point_inside and row.zero_point != "offset" and ftype == "float32":
             total = twice_rounded(add(steps, zero), ftype, half)
-            return clamped(whole(total, row.rounding, ftype), first, last)
+            return clamped(cut(total), first, last)
     steps = twice_rounded(steps, ftype, half)
     if row.zero_point == "offset":
-        code = add(whole(steps, row.rounding, ftype), first if row.offset_code == "lowest" else 0)
+        code = add(cut(steps), first if row.offset_code == "lowest" else 0)
     elif row.zero_point_inside:
-        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding, ftype)
+        code = cut(twice_rounded(add(steps, zero), ftype, half))
     else:
-        code = add(whole(steps, row.rounding, ftype), zero)
+        code = add(cut(steps), zero)
     return clamped(code, first, last)
 
 
@@ -239,7 +249,7 @@ def value(code, stored, zero, row, codes, ftype):
     if row.zero_point != "offset":
         return rounded(multiply(rounded(add(rounded(code - zero, ftype), half), ftype), scale), ftype)
     steps = code - (first if row.offset_code == "lowest" else 0) + half
-    if row.quotient == "range":
+    if row.by_range:
         n = Fraction(last - first)
         steps, scale = rounded(steps / n, ftype), rounded(rounded(n * stored, "float64"), ftype)
     return rounded(add(rounded(multiply(Fraction(steps), scale), ftype), zero), ftype)
@@ -311,7 +321,7 @@ def _codes(x, p, nan, saturate):
             codes.append(float_code(ratio, negative and not zeros_alone, form, saturate))
         else:
             allowed = _codes_in_use(row, qtype, p.symmetric)
-            codes.append(int(integer_code(element, scale, zero, row, allowed, ftype, half)))
+            codes.append(int(integer_code(element, scale, zero, row, allowed, ftype, half, qtype.bits)))
     return codes
 
 
@@ -410,6 +420,10 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = _asymmetric_scale(lo, hi, steps, ptype)
     if row.scale_rounding == "power_of_two" and not symmetric and scale:
         scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
+    if row.by_range and not symmetric and rounded(rounded((last - first) * scale, "float64"), ftype) > rounded(
+        rounded(hi, ftype) - rounded(lo, ftype), ftype
+    ):
+        scale = number(np.nextafter(np.dtype(ptype).type(scale), 0))
     if row.offset_rounding == "float32_below" and not symmetric and constant:
         scale = Fraction(0)
     scale = rounded(scale, half) if half else scale

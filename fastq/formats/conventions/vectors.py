@@ -69,6 +69,7 @@ ROWS = (
         includes_zero=False,
         compute_type="float64",
         scale_floor=0.0,
+        degenerate=2.0**-1000,  # later values than the constant get the first or the last code, as beyond its bounds
         zero_point="offset",
         quotient="range_of_multiple",
         rounding="floor",

@@ -107,6 +107,18 @@ OWN = {
         offset_rounding="float32_below",
         rounding="half_up",
     ),
+    "cut from wider integers": fastq.Convention("cut from wider integers", cut_from=16, zero_point_inside=True),
+    "cut, rounded down": fastq.Convention(
+        "cut, rounded down", schemes=("symmetric",), cut_from=12, rounding="floor", formats=("int8",)
+    ),
+    "a product by the range": fastq.Convention(
+        "a product by the range",
+        schemes=("asymmetric",),
+        includes_zero=False,
+        zero_point="offset",
+        quotient="range_of_multiple",
+        rounding="floor",
+    ),
 }
 ALL = ROWS | OWN
 
@@ -452,6 +464,7 @@ def test_float_zero_points_below_float32_are_zero(impl):
     [
         ({"rounding": "nearest"}, "rounding must be one of"),
         ({"quotient": "range"}, "quotient='range' needs"),
+        ({"cut_from": 33}, "cut_from must be 0 to 32 bits, not 33"),
         ({"zero_point": "float"}, "needs zero_point_inside=True"),
         ({"zero_point": "offset"}, "no symmetric scheme"),
         ({"formats": ("int9",)}, "formats must be"),

@@ -117,8 +117,8 @@ class Convention:
         scale and offset are those of that range. Needs an offset at the lowest code.
     quotient : {"divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range", "range_of_multiple"}
         ``x / scale``; the same, with the offset taken from x, in float64 and rounded to F; ``x * F(1 / F(scale))``;
-        ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with n = qmax - qmin, which needs an offset at the
-        lowest code.
+        ``x * F(1 / float64(scale))``; ``x / F(n * scale) * n`` with n = qmax - qmin; or ``x * n / F(n * scale)``. The
+        last two need an offset at the lowest code.
     rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
         The rounding of codes. "half_up" is ``floor(v + 0.5)``, the sum rounded in F.
     cut_from : int

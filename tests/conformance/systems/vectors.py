@@ -107,10 +107,11 @@ SYSTEMS = (
         "lance",
         ("pylance", "pyarrow"),
         lance,
-        tuple(Case("uint8", values=values) for values in ("float32", "float64")),
+        (Case("uint8"),),
         neighbour="sentence-transformers",
         tie=0.0,
         except_for=("large", "nearly overflowing"),
-        undefined="Vectors whose distances overflow cannot be indexed. Vectors with NaN or an infinity are left out of the index. Cosine makes vectors of length 1 first.",
+        undefined="Vectors whose distances overflow cannot be indexed. Vectors with NaN or an infinity are left out of the index. Cosine makes vectors of length 1 first. The range is kept as a scale: of one range in 512 "
+        "255 times that is not the range but the number before it, and float64 values next to a border get the next code.",
     ),
 )

@@ -44,4 +44,11 @@ def test_the_page_on_embeddings_prints_what_it_says():
     for library in ("faiss", "usearch"):
         pytest.importorskip(library, reason=f"no {library}")
     failed, tried = doctest.testfile(str(DOCS / "howto" / "embeddings.md"), module_relative=False)
-    assert (failed, tried) == (0, 51)
+    assert (failed, tried) == (0, 56)
+
+
+def test_the_page_on_images_and_sound_prints_what_it_says():
+    for library in ("soundfile", "skimage", "cv2", "PIL"):
+        pytest.importorskip(library, reason=f"no {library}")
+    failed, tried = doctest.testfile(str(DOCS / "howto" / "images-and-sound.md"), module_relative=False)
+    assert (failed, tried) == (0, 18)

@@ -69,7 +69,8 @@ PAGES = {  # what they need besides the package
 }
 
 
-USERS = {"docs/howto/compiled.md"}  # functions of users, which Numba compiles
+# functions and conventions of users, which Numba compiles
+USERS = {"docs/howto/compiled.md", "docs/howto/images-and-sound.md"}
 
 
 def test_all_pages_with_examples_are_run():

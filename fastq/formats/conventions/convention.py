@@ -230,7 +230,9 @@ class Convention:
         if self.operation_type == "input" and "float64" in (self.parameter_type, self.stored_type):
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
         if self.operation_type == "input" and self.by_range:
-            raise ValueError(f"operation_type='input' needs a quotient other than {self.quotient!r}, which decodes values")
+            raise ValueError(
+                f"operation_type='input' needs a quotient other than {self.quotient!r}, which decodes values"
+            )
         if self.operation_type == "input" and self.compute_type == "float64":
             raise ValueError(
                 "operation_type='input' needs compute_type='input', which rounds to half precision once more"

@@ -420,8 +420,11 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = _asymmetric_scale(lo, hi, steps, ptype)
     if row.scale_rounding == "power_of_two" and not symmetric and scale:
         scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
-    if row.by_range and not symmetric and rounded(rounded((last - first) * scale, "float64"), ftype) > rounded(
-        rounded(hi, ftype) - rounded(lo, ftype), ftype
+    if (
+        row.by_range
+        and not symmetric
+        and rounded(rounded((last - first) * scale, "float64"), ftype)
+        > rounded(rounded(hi, ftype) - rounded(lo, ftype), ftype)
     ):
         scale = number(np.nextafter(np.dtype(ptype).type(scale), 0))
     if row.offset_rounding == "float32_below" and not symmetric and constant:

@@ -63,9 +63,10 @@ def qualities(matrices: Weights) -> list[Quality]:
     """Each type on the weights one after the other, cut into rows of 256, whatever the length of theirs."""
     flat = np.concatenate([x.astype(np.float32).reshape(-1)[: x.size // ROW * ROW] for x in matrices.values()])
     x, found = flat.reshape(-1, ROW), []
-    for name in WRITTEN:
+    for name, row in WRITTEN.items():
         methods = RANGES[: 1 + (name in LEAST_ERROR)]
-        blocks = (fastq.gguf.quantize(x, name, range=method) for method in methods)
+        importance = np.ones(ROW, np.float32) if row.needs_importance else None  # of all columns alike
+        blocks = (fastq.gguf.quantize(x, name, range=method, importance=importance) for method in methods)
         decibels = [fastq.compare(x, fastq.gguf.dequantize(each, name)).sqnr_db for each in blocks]
         found.append(Quality(name, TENSOR_TYPES[name].bits, *decibels))
     return sorted(found, key=lambda each: (each.bits, each.sqnr_db))

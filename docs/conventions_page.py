@@ -1,5 +1,6 @@
 """Write docs/conventions.md, from the table of conventions and what was compared: `python docs/conventions_page.py`."""
 
+import itertools
 import json
 import textwrap
 from collections.abc import Callable
@@ -9,7 +10,6 @@ from typing import Any
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.conventions.table import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, value_formula, zero_point_formula
-from fastq.formats.qtypes import QTYPES
 from fastq.formats.requantization import REQUANTIZATIONS, Requantization
 
 PARTS = ("array", "channels", "blocks")
@@ -18,21 +18,18 @@ PARTS = ("array", "channels", "blocks")
 def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
     """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
     cases: dict[str, list[tuple[str, str, str]]] = {}
-    of_formats = any(condition in QTYPES for condition, *_ in row.variants)
-    for scheme in row.schemes:
-        for part in PARTS:
-            for code_format in row.formats if of_formats else [""]:
-                text = formula(row.under(scheme == "symmetric", part, code_format), scheme)
-                cases.setdefault(text, []).append((scheme, part, code_format))
+    formats = ("", *dict.fromkeys(when for when, *_ in row.variants if when in row.formats))
+    for case in itertools.product(row.schemes, PARTS, formats):
+        scheme, part, code_format = case
+        cases.setdefault(formula(row.under(scheme == "symmetric", part, code_format), scheme), []).append(case)
     return [(text, "" if len(cases) == 1 else _named(where, row)) for text, where in cases.items()]
 
 
 def _named(where: list[tuple[str, str, str]], row: Convention) -> str:
     schemes, parts, formats = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
-    words = [*(schemes if len(schemes) < len(row.schemes) else [])]
-    words += [f"per {' or '.join(parts)}"] if len(parts) < len(PARTS) else []
-    words += [" or ".join(formats)] if formats != [""] and len(formats) < len(row.formats) else []
-    return ", ".join(words) or "else"
+    words = schemes if len(schemes) < len(row.schemes) else []
+    words = [*words, *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
+    return ", ".join([*words, *(formats if "" not in formats else [])]) or "else"
 
 
 def page(verified: Path) -> str:
@@ -79,10 +76,12 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         ("value", value_formula),
     ):
         lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
+    numbers = "scale and offset are" if row.codes_by == "unrounded" and row.zero_point == "offset" else "the scale is"
+    when = ", once codes are computed" if row.codes_by == "unrounded" else ""
     if row.stored_type == "input":
-        lines.append("- bfloat16 and float16: the scale is rounded to the dtype of x")
+        lines.append(f"- bfloat16 and float16: {numbers} rounded to the dtype of x{when}")
     elif row.stored_type in ("float16", "bfloat16"):
-        lines.append(f"- the scale is rounded to {row.stored_type}")
+        lines.append(f"- {numbers} rounded to {row.stored_type}{when}")
     if row.searched_signed:
         where = f"where a range of {' or '.join(row.searched_signed)} is searched for"
         lines.append(f"- {where}, the scale is negative if `hi > -lo` (symmetric)")
@@ -92,6 +91,8 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         lines.append("- F is float64 for all input")
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation except that of values is rounded to the dtype of x")
+    if row.value_type == "result":
+        lines.append("- values of bfloat16 and float16: each operation is rounded to that dtype")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
     return "\n".join([*lines, *_verification(compared), ""])
 

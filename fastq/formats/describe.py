@@ -57,7 +57,7 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     steps = "(qmax - qmin)" if row.divisor == "steps" else "(qmax - qmin + 1)"
     number = "float64" if row.parameter_type == "float64" else "F"
     if scheme == "symmetric":
-        extreme = "-(hi if hi > -lo else lo)" if row.symmetric_extreme == "signed" else "max(-lo, hi)"
+        extreme = _EXTREMES[row.symmetric_extreme]
         scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / ({steps} / 2)"
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
@@ -66,8 +66,25 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
             scale = f"the smallest 2**e with {_ROUND[row.rounding]}({difference} / 2**e) <= {steps[1:-1]}"
         scale = f"-{scale}" if row.scale_sign == "negative" else scale
     rounded = ", rounded to F" if row.scale_rounded else ", rounded to float32" if row.stored_type == "float32" else ""
-    turned = "; negative if -lo > hi" if row.scale_sign == "nearer_end" and scheme != "symmetric" else ""
-    return f"{scale} in {number}{rounded}{turned}; {_degenerate(row)}"
+    return f"{scale} in {number}{rounded}; {_degenerate(row)}{_changed(row, scheme)}"
+
+
+# what a symmetric scale comes from
+_EXTREMES = {
+    "magnitude": "max(-lo, hi)",
+    "signed": "-(hi if hi > -lo else lo)",
+    "signed_low": "(-hi if hi > abs(lo) else abs(lo))",
+}
+# when an asymmetric scale is negative
+_SIGNS = {"nearer_end": "; negative if -lo > hi", "farther_end": "; negative unless abs(lo) > abs(hi)"}
+
+
+def _changed(row: Convention, scheme: str) -> str:
+    """Return what becomes of an asymmetric scale at last."""
+    if scheme == "symmetric":
+        return ""
+    whole = "; then offset / k, k = rint(offset / scale), or where k is 0 the offset is 0"
+    return _SIGNS.get(row.scale_sign, "") + (whole if row.scale_rounding == "whole_steps" else "")
 
 
 def _degenerate(row: Convention) -> str:
@@ -112,7 +129,7 @@ def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
 
 def _offset_of_range(row: Convention) -> str:
     """Return the formula of offsets."""
-    end = {"nearer_end": "(hi if scale < 0 else lo)", "negative": "hi"}.get(row.scale_sign, "lo")
+    end, _ = _ends(row)
     offset = {
         "lowest": end,
         "zero": f"{end} - qmin * scale",
@@ -132,8 +149,19 @@ def _other_zero_point(row: Convention, scheme: str) -> str:
     return ends.get(row.degenerate_zero_point, "0")
 
 
+def _ends(row: Convention) -> tuple[str, str]:
+    """Return the ends of an asymmetric range that have the first and the last code."""
+    return {
+        "positive": ("lo", "hi"),
+        "negative": ("hi", "lo"),
+        "nearer_end": ("(hi if -lo > hi else lo)", "(lo if -lo > hi else hi)"),
+        "farther_end": ("(lo if abs(lo) > abs(hi) else hi)", "(hi if abs(lo) > abs(hi) else lo)"),
+    }[row.scale_sign]
+
+
 def _zero_point_of_range(row: Convention) -> str:
-    end, code = ("lo", "qmin") if row.zero_point_end == "lowest" else ("hi", "qmax")
+    lowest, highest = _ends(row)
+    end, code = (lowest, "qmin") if row.zero_point_end == "lowest" else (highest, "qmax")
     if row.zero_point == "float":
         return f"{code} - {end} / scale"
     whole = _ROUND[row.zero_point_rounding]

@@ -34,6 +34,8 @@ class BlockFormat:
     fields: tuple[Field, ...] = field(repr=False)
     # whether the importance of columns changes the blocks of ggml
     weighted: bool = field(default=True, repr=False, kw_only=True)
+    # whether ggml quantizes to it with an importance of columns alone
+    needs_importance: bool = field(default=False, repr=False, kw_only=True)
     # the candidates for each sub-block in a search for the least error; empty without a search. A candidate times the
     # scale is the first value of the largest magnitude; or it is added to the code of a float scale; or it is the
     # number of steps by which both ends of a range move inwards
@@ -181,9 +183,13 @@ class PointSearch(NamedTuple):
     shells: int  # points at this number of least distances from a position are its neighbours; the nearest one is taken
     tiny: float  # sub-blocks whose largest magnitude is below this are zero
     raised: float  # by how much the unit of scales is multiplied before it is stored
-    # whether all codes are taken once more by the scale that was found, or only those of positions off the grid
-    takes_all_again: bool = False
+    # which codes are taken once more by the scale that was found: those of positions "off" the grid, "all" if one of
+    # them is off, or "always" all
+    takes_again: str = "off"
     of_mean: float = 0.0  # how much of twice the mean square of a block is added to squares as weights
+    spread: float = 2.0  # the mean square of a block times this is combined with the importance of columns
+    # if not 0, `largest` is the value of the code `levels` under the best scale for codes 0..steps_before
+    steps_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -202,7 +208,7 @@ class GridFormat(BlockFormat):
 
     @property
     def is_written(self) -> bool:
-        """Whether fastq quantizes to it; ggml needs an importance of columns for the others."""
+        """Whether fastq quantizes to it."""
         return self.search is not None
 
     @cached_property
@@ -362,8 +368,10 @@ _OF_FOUR_BITS = Candidates(-9.0, 0.23, 7), Candidates(6.6, 0.23, 7)
 _OF_FIVE_BITS = Candidates(-18.0, 0.43, 7), Candidates(14.0, 0.43, 7)
 _OF_CODEBOOK = Candidates(-138.0, 4.7, 7), Candidates(98.0, 4.0, 7)
 _IN_IQ3_XXS = PointSearch(15, 0.2, 2, 1e-8, 1.0125)
-_IN_IQ3_S = PointSearch(9, 0.2, 3, 2.0**-149, 1.033, takes_all_again=True)
+_IN_IQ3_S = PointSearch(9, 0.2, 3, 2.0**-149, 1.033, takes_again="all")
 _IN_IQ2_S = PointSearch(9, 0.1, 1, 1e-8, 0.9875, of_mean=0.25)
+_IN_IQ2_XS = PointSearch(9, 0.1, 2, 1e-15, 1.0, spread=1.0)
+_IN_IQ2_XXS = PointSearch(6, 0.1, 2, 1e-15, 1.0, takes_again="always", spread=1.0, steps_before=4)
 _ENDS = (Candidates(-0.4, 0.35, 3),)
 
 # ggml/include/ggml.h, enum ggml_type; ggml/src/ggml-common.h, block_*; ggml/src/ggml-quants.c, quantize_row_*
@@ -385,8 +393,19 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
             Candidates(-0.5, 0.1, 15),
         ),
         SuperFormat("Q6_K", 14, _Q6_K),
-        GridFormat("IQ2_XXS", 16, _IQ2_XXS, gguf_grids.POINTS_256, 1 / 8),
-        GridFormat("IQ2_XS", 17, _IQ2_XS, gguf_grids.POINTS_512, 1 / 8),
+        GridFormat(
+            "IQ2_XXS",
+            16,
+            _IQ2_XXS,
+            gguf_grids.POINTS_256,
+            1 / 8,
+            search=_IN_IQ2_XXS,
+            weighted=True,
+            needs_importance=True,
+        ),
+        GridFormat(
+            "IQ2_XS", 17, _IQ2_XS, gguf_grids.POINTS_512, 1 / 8, search=_IN_IQ2_XS, weighted=True, needs_importance=True
+        ),
         GridFormat("IQ3_XXS", 18, _IQ3_XXS, gguf_grids.QUADS_256, 1 / 4, search=_IN_IQ3_XXS, weighted=True),
         GridFormat("IQ1_S", 19, _IQ1_S, gguf_grids.TERNARY, 1 / 8, shifts=True),
         CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16)), trials=_OF_CODEBOOK),
@@ -421,3 +440,9 @@ def as_block_format(qtype: object, to_write: bool = False) -> BlockFormat:
         why = did_you_mean(qtype, names, {}) if form is None else ", which fastq decodes but does not quantize to"
         raise ValueError(f"qtype must be one of {known}, not {shown(qtype)}{why}")
     return form
+
+
+def check_importance(form: BlockFormat, importance: object) -> None:
+    """Raise ValueError if a format needs an importance of columns, and none is given."""
+    if form.needs_importance and importance is None:
+        raise ValueError(f"importance must be given for {form}, to which ggml quantizes with an importance alone")

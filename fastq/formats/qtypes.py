@@ -172,7 +172,8 @@ _MICROSCALING = [
     QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
 ]
 
-# sums of products of codes, such as biases: values are not quantized to it, but ONNX's DequantizeLinear reads it
+# sums of products of codes, such as biases, which ONNX's DequantizeLinear reads. Values are only quantized to it under
+# rows that name it, by parameters that are given: see `Convention`
 SUMS = QType("int32", 32)
 
 _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
@@ -182,7 +183,7 @@ QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROS
 CASTS = {name: QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits == 16}
 # what follows from the fields is kept with them, except for dtypes of ml_dtypes, which would be imported
 _DERIVED = [name for name, each in vars(QType).items() if isinstance(each, cached_property) and name != "storage"]
-for _row, _name in itertools.product((*QTYPES.values(), *CASTS.values()), _DERIVED):
+for _row, _name in itertools.product((*QTYPES.values(), *CASTS.values(), SUMS), _DERIVED):
     getattr(_row, _name)
 
 # for messages and help: the integers, and the starts of the other names
@@ -219,13 +220,19 @@ _KNOWN |= {
 }
 
 
+_OF_LINEAR = QTYPES | CASTS | {SUMS.name: SUMS}
+
+
 def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
-    """Return the QType for a name, a QType or a dtype; `name` is that of the argument, `casts` allows `CASTS`."""
+    """Return the QType for a name, a QType or a dtype.
+
+    `name` is that of the argument; `casts` allows `CASTS`, and int32.
+    """
     try:
         return _KNOWN[dtype]
     except Exception:  # not hashable, or not comparable
         pass
-    rows, names = (QTYPES | CASTS, f"{FAMILIES}, {', '.join(CASTS)}") if casts else (QTYPES, FAMILIES)
+    rows, names = (_OF_LINEAR, f"{FAMILIES}, {', '.join(CASTS)}") if casts else (QTYPES, FAMILIES)
     if type(dtype) is QType and (_in_bits_of_a_row(dtype) or rows.get(dtype.name) == dtype):
         return dtype
     expected = f"one of the formats {names}"

@@ -102,7 +102,7 @@ class MSERange:
         apart = row.zero_point != "integer" and not symmetric
         spaced = self._has_spacing
         has_shares = self.shares is not None
-        may_be_negative = symmetric and (row.symmetric_extreme == "signed" or qtype.format in row.searched_signed)
+        may_be_negative = symmetric and (row.symmetric_extreme != "magnitude" or qtype.format in row.searched_signed)
         known = self if has_shares else default_of(qtype, apart, kind, block_size, weighed, spaced)
         known = replace(known, signs=1 + may_be_negative)
         known = known if self.grid is None and (self.shrink, self.grow) != (0, 0) else replace(known, finer=1)

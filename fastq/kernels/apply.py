@@ -33,7 +33,8 @@ def apply_op_prepared(spec, x, s, dst, numbers=None):
     steps = formulas.scaled_round_in_range(spec, x, s) if fits else formulas.scaled_round(spec, x, s, numbers)
     if spec.op == "quantize":
         return encode_as(steps + formulas.base_code(s), dst)
-    return encode_as(formulas.value_of_steps(spec, v.convert(steps, formulas.computes_in(spec, s.scale)), s), dst)
+    steps = v.convert(steps, formulas.computes_in(spec, s.scale))
+    return encode_as(formulas.value_of_steps(spec, steps, formulas.of_values(spec, s)), dst)
 
 
 @traced
@@ -49,7 +50,7 @@ def apply_op(spec, x, scale, zero_point, args, dst, numbers=None):
             return v.bounded_to_integer(x, dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype)
     s = formulas.prepare_scale(spec, scale, zero_point, lowest, highest)
     if spec.code is None or spec.op == "dequantize":
-        return encode_as(formulas.dequantize_value(spec, x, s), dst)
+        return encode_as(formulas.dequantize_value(spec, x, formulas.of_values(spec, s)), dst)
     return _by_float_code(spec, float_ratio(spec, x, s), s, dst, numbers)
 
 
@@ -61,7 +62,7 @@ def _by_float_code(spec, ratio, s, dst, numbers):
     if spec.op == "quantize":
         return code
     value = v.convert(decode(code, form), formulas.computes_in(spec, s.scale))
-    return encode_as(formulas.dequantize_value(spec, value, s), dst)
+    return encode_as(formulas.dequantize_value(spec, value, formulas.of_values(spec, s)), dst)
 
 
 @traced

@@ -13,7 +13,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
-from fastq.kernels.minifloat import in_half
+from fastq.kernels.minifloat import in_half, offset_as_kept, scale_as_kept, value_in_half
 from fastq.kernels.stochastic_rounding import round_at_random
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
@@ -355,16 +355,26 @@ def nvfp4_factor(scale, tensor):
 
 
 @traced
+def of_values(spec, s):
+    """Return a prepared scale with the numbers that values come from: the rule may round them once codes are known."""
+    if not spec.rule.kept:
+        return s
+    s = s._replace(scale=scale_as_kept(spec, s.scale))
+    return s._replace(zero_point=offset_as_kept(spec, s.zero_point)) if spec.rule.zero == "offset" else s
+
+
+@traced
 def value_of_steps(spec, steps, s):
     """Compute the value at a distance of `steps` from `base`."""
     rule = spec.rule
     if rule.zero == "inside":
         steps = steps - s.zero_point
+    steps = value_in_half(spec, steps)
     if rule.middle:
-        steps = steps + v.constant(0.5, steps)
+        steps = value_in_half(spec, steps + v.constant(0.5, steps))
     if rule.by_range:
-        return steps / s.above * s.factor + s.zero_point
-    return steps * s.scale + s.zero_point if rule.zero == "offset" else steps * s.scale
+        return value_in_half(spec, value_in_half(spec, steps / s.above) * s.factor) + s.zero_point
+    return value_in_half(spec, steps * s.scale) + s.zero_point if rule.zero == "offset" else steps * s.scale
 
 
 @traced

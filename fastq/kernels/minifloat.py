@@ -146,10 +146,35 @@ def in_half(spec, x):
 
 
 @traced
+def value_in_half(spec, x):
+    """Round what values of integer codes are computed from to the type of half precision that the rule names."""
+    form = _half(spec.rule.values) if spec.code is None else None
+    return v.convert(decode(encode(x, form), form), v.lane_type(x)) if form else x
+
+
+@traced
 def scale_in_half(spec, scale):
     """Round scales to the type of half precision that the rule of ranges names, if it names one."""
     form = _half(spec.rule.range.half)
     return v.convert(decode(encode(scale, form), form), v.lane_type(scale)) if form else scale
+
+
+@traced
+def offset_as_kept(spec, offset):
+    """Round offsets, with which codes were computed, to the type that the rule keeps them in."""
+    form = _half(spec.rule.kept)
+    return v.convert(decode(encode(offset, form), form), v.lane_type(offset)) if form else offset
+
+
+@traced
+def scale_as_kept(spec, scale):
+    """Round scales as `offset_as_kept`; what would be 0 becomes the smallest number of that type."""
+    form = _half(spec.rule.kept)
+    if not form:
+        return scale
+    rounded = offset_as_kept(spec, scale)
+    least = v.copysign(v.constant(form.row.positive(2.0**-1000), scale), scale)
+    return v.select(rounded == v.constant(0, scale), least, rounded)
 
 
 def _half(name: str) -> Minifloat | None:

@@ -72,6 +72,13 @@ class RangeOperands(NamedTuple):
     zero_point: Any
 
 
+class ParameterOperands(NamedTuple):
+    """Pointers of a rounding of scales and zero points in their place."""
+
+    scale: Any
+    zero_point: Any
+
+
 @with_body("repack")
 class CopyOperands(NamedTuple):
     """Pointers of a conversion that has no parameters, or has them among the elements."""

@@ -20,7 +20,8 @@ class RangeRule(NamedTuple):
     # whether the range begins at the float32 that is not above its lower end
     starts_below: bool = False
     power_of_two: bool = False  # whether an asymmetric scale is rounded up to a power of two
-    sign: str = "positive"  # of an asymmetric scale: "positive", "negative", or "nearer_end" (has the lowest code)
+    # of an asymmetric scale: "positive", "negative", or by which end has the lowest code, "nearer_end" or "farther_end"
+    sign: str = "positive"
     single: bool = False  # whether scale and offset are rounded to float32 last
     # whether the scale is rounded to the type of the values before the zero point is taken by it
     rounds_scale: bool = False
@@ -30,7 +31,10 @@ class RangeRule(NamedTuple):
     # what a degenerate scale becomes: a number, "floor", "epsilon" of the type of operations, or "value", that of a
     # constant array
     degenerate: float | str = 1.0
-    signed: bool = False  # whether a symmetric scale has the opposite sign of the value of largest magnitude
+    # whether a symmetric scale has the opposite sign of the value of largest magnitude: "", "signed", or "signed_low",
+    # where the lower end counts as below 0
+    signed: str = ""
+    whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
     fits: bool = True  # whether no value of the range has a code out of range
     from_highest: bool = False  # whether the zero point is taken from the upper end
     rounding: str = "half_even"  # of the zero point; "": none, it is a float
@@ -63,6 +67,9 @@ class Rule(NamedTuple):
     signed: bool = False  # whether a scale may be negative
     compute: str = ""  # type of the arithmetic where it is not that of the scale
     half: str = ""  # "float16" or "bfloat16" where the result of each operation is rounded to it, else ""
+    # "float16" or "bfloat16" where scales and offsets from ranges are rounded to it once codes are computed, else ""
+    kept: str = ""
+    values: str = ""  # "float16" or "bfloat16" where each operation that gives a value is rounded to it, else ""
     range: RangeRule | None = None  # None where parameters are given
 
     @property

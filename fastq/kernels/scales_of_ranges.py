@@ -8,7 +8,15 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.formulas import computes_in, is_infinite, round_as
-from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
+from fastq.kernels.minifloat import (
+    decode,
+    encode,
+    in_half,
+    offset_as_kept,
+    power_below,
+    scale_as_kept,
+    scale_in_half,
+)
 
 
 @traced
@@ -29,6 +37,8 @@ def range_parameters(spec, lo, hi, args, scale):
     scales, zero_points = formula(spec, *ends, compute)
     if spec.rule.range.single:
         scales, zero_points = in_single(spec, scales, zero_points)
+    if spec.rule.kept:
+        scales = _finite_when_kept(spec, scales, zero_points)
     return v.convert(scales, stored), v.convert(zero_points, stored)
 
 
@@ -41,6 +51,18 @@ def in_single(spec, scales, zero_points):
         return scales, zero_points
     offsets = v.convert(v.convert(zero_points, types.float32), within)
     return v.select(is_infinite(offsets), v.constant(float("inf"), scales), scales), offsets
+
+
+@traced
+def _finite_when_kept(spec, scales, zero_points):
+    """Make the scales infinite that will be, or whose offsets will be, once they are rounded to what is kept."""
+    infinity = v.constant(float("inf"), scales)
+    scales = v.select(is_infinite(scale_as_kept(spec, scales)), infinity, scales)
+    return (
+        v.select(is_infinite(offset_as_kept(spec, zero_points)), infinity, scales)
+        if spec.rule.zero == "offset"
+        else scales
+    )
 
 
 @traced
@@ -99,6 +121,8 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
     if ranged.sign != "positive":
         scale, lo, hi = with_sign(ranged.sign, scale, lo, hi, usable)
+    if ranged.whole_steps:
+        scale, lo = in_whole_steps(scale, lo)
     zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
     if spec.rule.zero == "offset":  # that of the widest ranges of float64 may be infinite where the scale is not
         scale = v.select(is_infinite(zero_point), infinity, scale)
@@ -120,7 +144,10 @@ def within_range(scale, lo, hi, steps):
 @traced
 def with_sign(sign, scale, lo, hi, usable):
     """Give usable scales a sign; a range with a negative one is read from its other end."""
-    falls = usable if sign == "negative" else usable & (-lo > hi)
+    if sign == "farther_end":
+        falls = usable & ((v.absolute(lo) > v.absolute(hi)) ^ True)
+    else:
+        falls = usable if sign == "negative" else usable & (-lo > hi)
     return v.select(falls, -scale, scale), v.select(falls, hi, lo), v.select(falls, lo, hi)
 
 
@@ -165,6 +192,15 @@ def float32_below(x):
 
 
 @traced
+def in_whole_steps(scale, offset):
+    """Change scales so that offsets are whole numbers of steps; offsets of less than half a step become 0."""
+    zero = v.constant(0, scale)
+    steps = v.rint(offset / scale)
+    whole = (steps != zero) & (is_infinite(steps) ^ True)
+    return v.select(whole, offset / steps, scale), v.select(steps == zero, zero, offset)
+
+
+@traced
 def symmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``-m..m``, m the largest magnitude; its ends get codes `lowest` and `highest`."""
     ranged = spec.rule.range
@@ -174,7 +210,8 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     size = v.maximum(v.maximum(-lo, hi), zero)
     steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
     if ranged.signed:
-        least, most = v.minimum(lo, zero), v.maximum(hi, zero)
+        least = v.minimum(lo, zero) if ranged.signed == "signed" else -v.absolute(lo)
+        most = v.maximum(hi, zero)
         scale = v.select(most > -least, most, least) / -steps
     else:
         scale = size / steps

@@ -273,14 +273,14 @@ class Calibrator:
         """Return the mean of the squares of the elements, for each channel: the importance of columns of weights.
 
         If the channel axis is the last one, channels are the columns of activations and of the weights that they are
-        multiplied with. Pass the result as ``importance=`` to `quantize` or as ``imatrix=`` to `fastq.gguf.quantize`.
+        multiplied with. Pass the result as ``importance=`` to `quantize` or `fastq.gguf.quantize`.
 
         Returns
         -------
         ndarray
-            Means in the shape of the channels and in the compute type, which is float64 for float64 arrays (an
-            ``imatrix=`` must be float32). Each element counts as the middle of its bin, at most half a bin away: with
-            1024 bins that is less than a hundredth of it, or a four-millionth of the largest magnitude.
+            Means in the shape of the channels and in the compute type, which is float64 for float64 arrays
+            (`fastq.gguf.quantize` takes float32). Each element counts as the middle of its bin, at most half a bin
+            away: with 1024 bins that is less than a hundredth of it, or a four-millionth of the largest magnitude.
 
         Raises
         ------

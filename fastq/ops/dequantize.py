@@ -125,7 +125,7 @@ def _resolve_dequantize_linear(arguments: Call, codes: Array, out: Any, scale: A
     parameters = rules.ready(scale, zero_point)
     request = request.with_granularity("codes", codes.shape, parameters.scale.shape, parameters.scale.size)
     parameters = parameters.in_shape(request.granularity.parameter_shape(codes.shape))
-    spec = spec_of("dequantize", request)
+    spec = spec_of("dequantize", request, values=dtype_of_result)
     result = result_of(codes.shape, dtype_of_result, out, like=codes)
     return bind_call(spec.in_bytes if request.qtype.packed else spec, request, arguments, rules, parameters, result)
 
@@ -150,7 +150,8 @@ def _resolve_dequantize(arguments: Call, codes: Array, out: Any, scale: Any, zer
     check_stored_codes(codes, params.dtype, shape)
     dtype_of_result = quantization.dtype_of_values(arguments.options.dtype, out, compute)
     result = result_of(shape, dtype_of_result, out, like=None if params.dtype.packed else codes)
-    return bind_call(spec_of("dequantize", request), request, arguments, rules, numbers_of(params), result)
+    spec = spec_of("dequantize", request, values=dtype_of_result)
+    return bind_call(spec, request, arguments, rules, numbers_of(params), result)
 
 
 DEQUANTIZE = Operation(

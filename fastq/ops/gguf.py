@@ -2,7 +2,7 @@
 
 ``quantize`` and ``dequantize`` replace ``gguf.quants.quantize`` and ``gguf.quants.dequantize`` of the gguf package,
 without needing it, also for the formats that the package can't write: K-quants, codebooks and 4 bit floats. Of the
-formats of grids, IQ1_S, IQ1_M, IQ2_XXS and IQ2_XS are only decoded.
+formats of grids, IQ1_S and IQ1_M are only decoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Demands, Elements, Operand
 from fastq.formats.floats import FLOATS
-from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
+from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format, check_importance
 from fastq.kernels.args import KERNEL_ARGS
 from fastq.kernels.sizes import GGUF_GROUP
 from fastq.plan import policy, slots
@@ -31,7 +31,7 @@ from fastq.plan.policy import outgrows_cache, stores_past_cache
 from fastq.plan.result import result_of
 from fastq.requests.options import BlockOptions, BlockValuesOptions
 from fastq.requests.quantization import INTEGERS, as_least_error
-from fastq.system.arguments import as_imatrix, native
+from fastq.system.arguments import as_importance_of_columns, native
 from fastq.system.dtypes import REAL_DTYPES, Array
 
 
@@ -40,7 +40,7 @@ def quantize(
     qtype: object,
     *,
     range: str = "minmax",
-    imatrix: ArrayLike | None = None,
+    importance: ArrayLike | None = None,
     out: Array | None = None,
 ) -> NDArray[np.uint8]:
     """Quantize to the blocks of GGUF files.
@@ -56,16 +56,17 @@ def quantize(
     qtype : gguf.GGMLQuantizationType, int or str
         The format: Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7), Q8_0 (8), IQ4_NL (20) or MXFP4 (39) with blocks of 32
         values, NVFP4 (40) or Q2_0 (42) of 64, Q1_0 (41) of 128, Q2_K (10), Q3_K (11), Q4_K (12), Q5_K (13), Q6_K (14),
-        IQ3_XXS (18), IQ3_S (21), IQ2_S (22), IQ4_XS (23), TQ1_0 (34) or TQ2_0 (35) of 256.
+        IQ2_XXS (16), IQ2_XS (17), IQ3_XXS (18), IQ3_S (21), IQ2_S (22), IQ4_XS (23), TQ1_0 (34) or TQ2_0 (35) of 256.
     range : {"minmax", "mse"}
         The choice of scales and smallest values: "minmax" gives the bytes of ggml; "mse" tries several stored
         parameters and takes those with the least squared error, in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, IQ4_XS, MXFP4
         and NVFP4. No block is worse than that of ggml, and any reader of ggml's blocks reads these.
-    imatrix : array_like of float32, optional
+    importance : array_like of float32, optional
         Importance of the columns, for the choice of scales: finite, not negative, in shape (n,) or in that of data,
         where axes before the last may be 1 from some axis on, such as (experts, 1, n). Neighbours that share a scale
         and are all 0 get equal weights; ggml stores zeros for them. Q8_0, TQ1_0, TQ2_0, MXFP4, NVFP4, Q1_0 and Q2_0
-        ignore the importance. With "mse" it has the weights of the squared errors, in every format.
+        ignore the importance; IQ2_XXS and IQ2_XS need one, as in ggml. With "mse" it has the weights of the squared
+        errors, in every format.
     out : ndarray, optional
         Array to write to, uint8 in the shape of the result.
 
@@ -77,11 +78,12 @@ def quantize(
     Raises
     ------
     TypeError
-        If data, imatrix or out has another dtype.
+        If data, importance or out has another dtype.
     ValueError
-        If n is not a multiple of the values of a block, imatrix has another shape or is negative or not finite, qtype
-        is another format or one that is only decoded, or range is another word or "mse" for a format without it. If a
-        block has NaN, infinities or a parameter beyond float16; the contents of `out` are then not specified.
+        If n is not a multiple of the values of a block, importance has another shape, is negative or not finite, or is
+        missing where it is needed, qtype is another format or one that is only decoded, or range is another word or
+        "mse" for a format without it. If a block has NaN, infinities or a parameter beyond float16; the contents of
+        `out` are then not specified.
 
     References
     ----------
@@ -102,7 +104,7 @@ def quantize(
     24.29 dB
     24.60 dB
     """
-    result: NDArray[np.uint8] = call(GGUF_QUANTIZE, data, out, imatrix, options=(qtype, range), types=(type(qtype),))
+    result: NDArray[np.uint8] = call(GGUF_QUANTIZE, data, out, importance, options=(qtype, range), types=(type(qtype),))
     return result
 
 
@@ -114,8 +116,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     data : array_like of uint8
         Blocks in shape (..., m) with m a multiple of the bytes of a block, of any memory layout.
     qtype : gguf.GGMLQuantizationType, int or str
-        As in `quantize`, or a format with blocks of 256 values that is only decoded: IQ2_XXS (16), IQ2_XS (17), IQ1_S
-        (19) or IQ1_M (29).
+        As in `quantize`, or a format with blocks of 256 values that is only decoded: IQ1_S (19) or IQ1_M (29).
     out : ndarray, optional
         Array to write to, float32 in the shape of the result.
 
@@ -187,15 +188,18 @@ class _Task(NamedTuple):
         return self.dependent(data) if self.needs_rows else GGUF_GROUP
 
 
-def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
+def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
     row = as_block_format(arguments.options.qtype, to_write=True)
     least_error = as_least_error(arguments.options.range, row)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be {REAL_DTYPES}, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
-    importance, rows_each = (None, 0) if imatrix is None else as_imatrix(imatrix, data.shape, row.group)
-    weighted = importance is not None and (row.weighted or least_error)
+    check_importance(row, importance)
+    weights, rows_each = None, 0
+    if importance is not None:
+        weights, rows_each = as_importance_of_columns(importance, data.shape, row.group)
+    weighted = weights is not None and (row.weighted or least_error)
     in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)
     task = _Task(
         row=row,
@@ -208,11 +212,12 @@ def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, imatrix: Any)
         least_error=least_error,
         rows_each=rows_each,
     )
-    launch = _bind_task(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
+    launch = _bind_task(task, data, out, shape, weights.nbytes if weights is not None and weighted else 0)
 
-    def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
-        importance = None if imatrix is None else np.ascontiguousarray(as_imatrix(imatrix, data.shape, row.group)[0])
-        return launch(data, out, importance if weighted else None)
+    def quantize(data: Array, out: Any, importance: Any, *_: object) -> Array:
+        # they are refused where nothing is weighted by them, too
+        weights = None if importance is None else as_importance_of_columns(importance, data.shape, row.group)[0]
+        return launch(data, out, np.ascontiguousarray(weights) if weighted else None)
 
     return quantize
 
@@ -222,7 +227,7 @@ GGUF_QUANTIZE = Operation(
     function="gguf.quantize",
     resolve=_resolve_gguf_quantize,
     options=BlockOptions,
-    operands=("data", "out", "imatrix"),
+    operands=("data", "out", "importance"),
 )
 
 

@@ -230,7 +230,7 @@ def quantize_linear(
         Codes of 0.0, in the shape of the scale or one number; None for zero.
     dtype : str, QType or dtype, optional
         The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX. "bfloat16" and
-        "float16" are casts, usually with the scale 1.
+        "float16" are casts, usually with the scale 1; "int32" needs a convention that has it, such as "fits".
     axis : int, tuple of int or None
         The axis or axes that scales belong to, or along which blocks run; ignored if scale is one number. ONNX's
         operator has axis 1 where none is given.
@@ -359,8 +359,9 @@ QUANTIZE = Operation(
 def _resolve_fake_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
-    result = result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x)
-    work = Work(request, spec_of("fake", request, by_range=True), result)
+    values = dtype_of_fakes(x.dtype)
+    result = result_of(x.shape, values, out, like=x)
+    work = Work(request, spec_of("fake", request, by_range=True, values=values), result)
     launch = bind_work(work, x, out, importance)
     return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
 
@@ -479,8 +480,9 @@ QUANTIZE_WITH_QPARAMS = Operation(
 def _resolve_fake_quantize_with_qparams(arguments: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
     rules, params, request = _values_by_qparams(arguments, x, quantization.check_input(x.dtype))
-    spec = spec_of("fake", request)
-    result = result_of(x.shape, quantization.dtype_of_fakes(x.dtype), out, like=x)
+    values = quantization.dtype_of_fakes(x.dtype)
+    spec = spec_of("fake", request, values=values)
+    result = result_of(x.shape, values, out, like=x)
     return bind_call(spec, request, arguments, rules, numbers_of(params), result)
 
 

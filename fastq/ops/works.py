@@ -185,8 +185,8 @@ def _to_blocks(x: Array, name: str, **options: str) -> Array:
 
 
 def _weighed(x: Array, name: str, **options: str) -> Array:
-    imatrix = np.ones(x.shape[-1], x.dtype)
-    blocks: Array = call(GGUF_QUANTIZE, x, None, imatrix, options=BlockOptions(name, **options), types=(str,))
+    importance = np.ones(x.shape[-1], x.dtype)
+    blocks: Array = call(GGUF_QUANTIZE, x, None, importance, options=BlockOptions(name, **options), types=(str,))
     return blocks
 
 
@@ -207,4 +207,5 @@ _NAMES |= {"in_cf_codes": _in_cf_codes, "unpacked": _unpacked, "rounded": _round
 _NAMES |= {"to_blocks": _to_blocks, "weighed": _weighed, "from_blocks": _from_blocks}
 # scales of half precision, as of x in files; the float zero point of the tutorial
 _NAMES |= {"in_files": replace(CONVENTIONS["onnx"], stored_type="input")}
+_NAMES |= {"in_halves": replace(CONVENTIONS["onnx"], operation_type="input")}  # as ONNX has them from opset 23 on
 _NAMES |= {"float_zero_point": replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")}

@@ -35,7 +35,7 @@ from fastq.plan.kernel_call import (
 from fastq.plan.launch import BoundLaunch, Execute, run_on_no_elements
 from fastq.plan.layout import Layout
 from fastq.plan.memory import NOT_STRIDED
-from fastq.plan.range_work import Work, plan_parameters
+from fastq.plan.range_work import Work, plan_kept_parameters, plan_parameters
 from fastq.plan.reduction import plan_minmax
 from fastq.plan.result import Result
 from fastq.plan.spec import Arithmetic, OpSpec
@@ -111,6 +111,10 @@ def with_new_parameters(
     launch = bound.launch
     settle = bound.settle
     with_values = request.template.with_values
+    count = math.prod(shape)
+    # scales of values that are returned without parameters are rounded where values are computed
+    rounds = count > 0 and work.spec.op != "fake" and bool(work.spec.arithmetic.rule.kept)
+    keep = driver.bind(plan_kept_parameters(work.spec, count)) if rounds else None
     # how many of the operands after parameters are read, so that an error can be explained by them
     read = 3 if request.stochastic else 2 if request.search is not None else 1
 
@@ -127,6 +131,8 @@ def with_new_parameters(
         status = launch(x, result, scale, zero_point, *others)
         if status:
             settle(status, x, result, scale, zero_point, *others[:read])
+        if keep is not None:
+            keep(None, None, scale, zero_point)
         if from_kernel is not None:
             scale = from_kernel(scale)
             zero_point = from_kernel(zero_point)

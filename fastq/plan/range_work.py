@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastq.engine.runtime import driver
-from fastq.kernels.pointers import RangeOperands
+from fastq.kernels.pointers import ParameterOperands, RangeOperands
 from fastq.plan import policy, slots
 from fastq.plan.kernel_call import kernel_address, kernel_args
 from fastq.plan.layout import NO_LAYOUT
@@ -50,3 +50,15 @@ def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> dri
     )
     args = kernel_args(NO_LAYOUT, spec.code_range)
     return driver.plan_launch(kernel, slots.PARAMETERS_OF_RANGES, args, count, policy.threads_for(count))
+
+
+def plan_kept_parameters(spec: OpSpec, count: int) -> driver.LaunchPlan:
+    """Plan to round `count` scales and offsets, with which codes were computed, to what is kept."""
+    scheme = spec.range_scheme
+    kernel = kernel_address(
+        "body.range_parameters.kept_parameters",
+        ParameterOperands(scheme.scale_dtype, scheme.zero_point_dtype),
+        "quantize",
+        spec.arithmetic,
+    )
+    return driver.plan_launch(kernel, slots.KEPT_PARAMETERS, kernel_args(NO_LAYOUT), count, policy.threads_for(count))

@@ -82,7 +82,8 @@ class OpSpec:
     @cached_property
     def by_parameters(self) -> OpSpec:
         """The same where parameters are given."""
-        rule = self.arithmetic.rule._replace(range=None)
+        rule = self.arithmetic.rule
+        rule = rule._replace(range=None, kept=rule.kept if self.op == "fake" else "")
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), range_scheme=GIVEN)
 
 
@@ -94,16 +95,19 @@ _BYTE = np.dtype(np.uint8)  # parameters whose dtype the code format prescribes 
 
 
 @functools.lru_cache(4096)
-def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
+def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[Any] | None = None) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
 
-    The latter rounds as in the convention: for stochastic rounding it gives only parameters.
+    The latter rounds as in the convention: for stochastic rounding it gives only parameters. `values` is the dtype of
+    the values that it gives, if any.
     """
     coding = request.coding
     qtype = request.qtype
     symmetric = request.symmetric
     half = request.half
-    rule = rule_of(coding, qtype)._replace(half=half.operations)
+    rule = rule_of(coding, qtype)._replace(half=half.operations, kept=half.kept if by_range else "")
+    if values is not None:
+        rule = rule._replace(values=coding.row.half_of_values(values))
     range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
@@ -184,7 +188,8 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         floor=row.scale_floor,
         reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,
-        signed=row.symmetric_extreme == "signed" and symmetric,
+        signed=row.symmetric_extreme if symmetric and row.symmetric_extreme != "magnitude" else "",
+        whole_steps=row.scale_rounding == "whole_steps",
         fits=symmetric and row.divisor == "steps" and codes == qtype.ranges[True],
         from_highest=row.zero_point_end == "highest",
         rounding="" if row.zero_point == "float" else row.zero_point_rounding,

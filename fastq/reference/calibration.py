@@ -145,7 +145,8 @@ class Calibrator:
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
         ends = (end.astype(self.compute) + self.compute(0) for end in (lo, hi))
-        return RangeParameters(self.request, np.zeros(lo.shape, bool), None).of(*ends)
+        parameters = RangeParameters(self.request, np.zeros(lo.shape, bool), None)
+        return parameters.kept(parameters.of(*ends))
 
     @np.errstate(over="ignore", under="ignore")  # values may be infinite, and their errors may underflow
     def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> list[Array]:

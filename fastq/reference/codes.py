@@ -101,23 +101,27 @@ def encode(
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may keep scales that are infinite in F
-def decode(codes: Array, p: QParams) -> Array:
-    """Dequantize unpacked codes, in the compute type."""
-    # contract 7.3
+def decode(codes: Array, p: QParams, values: np.dtype[Any] | None = None) -> Array:
+    """Dequantize unpacked codes, in the compute type; `values` is the dtype that they are to be rounded to."""
+    # contract 7.3 and 7.7
     if p.dtype.element or p.dtype.block_size:
         return _values_by_format(codes, p)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (broadcast_to_parts(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     scale = stored.astype(ftype)
     zero_point = zero_point.astype(ftype)
-    inside = ftype.type(row.decode == "middle") / 2
-    if row.zero_point != "offset":
-        return np.asarray((codes.astype(ftype) - zero_point + inside) * scale)
-    steps = codes.astype(ftype) - ftype.type(first if row.offset_code == "lowest" else 0) + inside
+    half = "" if values is None else row.half_of_values(values)
+    has_offset = row.zero_point == "offset"
+    base = ftype.type(first if row.offset_code == "lowest" else 0) if has_offset else zero_point
+    steps = in_half(codes.astype(ftype) - base, half)
+    steps = in_half(steps + ftype.type(0.5), half) if row.decode == "middle" else steps
+    if not has_offset:
+        return np.asarray(steps * scale)
     if not row.by_range:
-        return np.asarray(steps * scale + zero_point)
+        return np.asarray(in_half(steps * scale, half) + zero_point)
     count = ftype.type(last - first)
-    return np.asarray(steps / count * (stored.astype(np.float64) * float(count)).astype(ftype) + zero_point)
+    span = (stored.astype(np.float64) * float(count)).astype(ftype)
+    return np.asarray(in_half(in_half(steps / count, half) * span, half) + zero_point)
 
 
 def _values_by_format(codes: Array, p: QParams) -> Array:

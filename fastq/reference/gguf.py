@@ -21,7 +21,7 @@ from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, un
 from fastq.reference.gguf_least import lessen
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
 from fastq.requests.quantization import as_input, as_least_error
-from fastq.system.arguments import as_array, as_imatrix
+from fastq.system.arguments import as_array, as_importance_of_columns
 from fastq.system.dtypes import Array
 
 __all__ = ["dequantize", "quantize"]
@@ -35,7 +35,7 @@ def quantize(
     qtype: object,
     *,
     range: str = "minmax",
-    imatrix: ArrayLike | None = None,
+    importance: ArrayLike | None = None,
     out: Array | None = None,
 ) -> NDArray[np.uint8]:
     """Return the blocks of `data`: arguments, result and errors are those of `fastq.gguf.quantize`."""
@@ -43,7 +43,8 @@ def quantize(
     data = as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
-    weights = None if imatrix is None else as_imatrix(imatrix, data.shape, form.group)[0]
+    formats.check_importance(form, importance)
+    weights = None if importance is None else as_importance_of_columns(importance, data.shape, form.group)[0]
     check_place(out, shape, BYTES)
     weights = None if weights is None else np.broadcast_to(weights, data.shape)
     with np.errstate(all="ignore"):
@@ -108,7 +109,7 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
 def _blocks_by_search(x: Array, weights: Array, form: formats.ScaledFormat) -> Numbers:
     """Return blocks whose scale depends on the importance of columns; the spread of values is that of the whole row."""
     lines = x.reshape(-1, weights.shape[-1])
-    w = gguf_super.importance(lines, weights.reshape(lines.shape), 1)
+    w = gguf_super.weights_of(lines, weights.reshape(lines.shape), 1)
     (part,) = gguf_super.sub_blocks(x, BLOCK)
     (of_part,) = gguf_super.sub_blocks(w.reshape(x.shape), BLOCK)
     if form.has_minimum:

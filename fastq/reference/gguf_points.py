@@ -9,16 +9,16 @@ import numpy as np
 from fastq.formats.gguf import GridFormat
 from fastq.formats.gguf_grids import Grid
 from fastq.reference.gguf_fields import Numbers, half_bits
-from fastq.reference.gguf_search import F, choose, nearest, total
-from fastq.reference.gguf_super import importance, sub_blocks
+from fastq.reference.gguf_search import F, choose, fit_positive, nearest, total
+from fastq.reference.gguf_super import sub_blocks, weights_of
 from fastq.system.dtypes import Array
 
 
-def quantize_points(x: Array, imatrix: Array | None, form: GridFormat) -> Numbers:
+def quantize_points(x: Array, importance: Array | None, form: GridFormat) -> Numbers:
     """Return the numbers of blocks."""
     assert form.search is not None
-    if imatrix is not None:
-        weights = importance(x, imatrix, 2)
+    if importance is not None:
+        weights = weights_of(x, importance, form.search.spread)
     elif form.search.of_mean:
         mean = F(2) * total(np.ascontiguousarray((x * x).T)) / F(form.size)
         weights = F(form.search.of_mean) * mean[:, None] + x * x
@@ -46,6 +46,10 @@ def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
         minus ^= (minus.sum(axis=1, keepdims=True) % 2 == 1) & (np.arange(8)[:, None] == least)
     magnitudes = np.where(minus.reshape(x.shape), -x, x)
     largest = magnitudes.max(axis=0)
+    used = largest >= F(search.tiny)
+    if search.steps_before:
+        largest = fit_positive(magnitudes, w, search.steps_before)[0] * F(len(form.grid.levels))
+        used &= largest > 0
 
     def nearest_points_by(inverse: Array, step: Array) -> tuple[Array, Array]:
         return _nearest_points(magnitudes, np.sqrt(w), inverse, step, form.grid, search.shells)
@@ -55,7 +59,7 @@ def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
         return total(w * magnitudes * q), total(w * q * q)
 
     codes = np.zeros((len(x) // form.grid.width, x.shape[1]), np.int64)
-    off = np.full(codes.shape, search.takes_all_again)
+    off = np.full(codes.shape, search.takes_again != "off")
     scale = largest / steps
     best = np.zeros_like(largest)
     for k in range(-search.last, search.last + 1):
@@ -64,13 +68,12 @@ def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
         sum_xq, sum_q2 = sums(tried)
         fitted = sum_xq / sum_q2
         better = (sum_q2 > 0) & (sum_xq * sum_xq > best * sum_q2)
-        new = (fitted, fitted * sum_xq, tried, tried_off)
+        new = (fitted, fitted * sum_xq, tried, tried_off | (search.takes_again == "always"))
         scale, best, codes, off = choose(better, new, (scale, best, codes, off))
     again = off.any(axis=0) & (scale > 0)
-    codes = np.where(again & (off | search.takes_all_again), nearest_points_by(F(1) / scale, scale)[0], codes)
+    codes = np.where(again & (off | (search.takes_again != "off")), nearest_points_by(F(1) / scale, scale)[0], codes)
     sum_xq, sum_q2 = sums(codes)
     scale = np.where(again & (sum_q2 > 0), sum_xq / sum_q2, scale)
-    used = largest >= F(search.tiny)
     turned = scale < 0
     bits = ((minus ^ turned) << np.arange(8)[:, None]).sum(axis=1) & (1 << form.width("signs")) - 1
     return np.where(used, np.abs(scale), F(0)), np.where(used, codes, 0), np.where(used, bits, 0)
@@ -106,8 +109,10 @@ def _neighbours(grid: Grid, shells: int) -> tuple[Array, Array]:
     positions = np.indices((len(grid.levels),) * grid.width).reshape(grid.width, -1).T[:, ::-1] * F(2) + F(1)
     points = _odd(grid)
     squares = (positions**2).sum(axis=1)[:, None] + (points**2).sum(axis=1) - F(2) * positions @ points.T
-    codes = squares.argsort(axis=1, kind="stable")[:, :128]
+    codes = squares.argsort(axis=1, kind="stable")
     away = np.take_along_axis(squares, codes, axis=1)
     is_point = away[:, 0] == 0
     shell = np.cumsum(np.diff(away, axis=1, prepend=away[:, :1]) > 0, axis=1)
-    return np.where(shell < np.where(is_point, 1, shells)[:, None], codes, codes[:, :1]), is_point
+    is_neighbour = shell < np.where(is_point, 1, shells)[:, None]
+    most = int(is_neighbour.sum(axis=1).max())
+    return np.where(is_neighbour, codes, codes[:, :1])[:, :most], is_point

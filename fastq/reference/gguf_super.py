@@ -23,11 +23,11 @@ def sub_blocks(x: Array, size: int) -> list[Array]:
     return [np.ascontiguousarray(part.T) for part in np.split(x, x.shape[1] // size, axis=1)]
 
 
-def importance(x: Array, imatrix: Array, spread: float) -> Array:
+def weights_of(x: Array, importance: Array, spread: float) -> Array:
     """Weights of the values: that of the column times the root of the value's square plus the block's mean square."""
     # contract 20.4 and 20.5
     mean = F(spread) * total(np.ascontiguousarray((x * x).T)) / F(x.shape[1])
-    return np.asarray(imatrix * np.sqrt(mean[:, None] + x * x))
+    return np.asarray(importance * np.sqrt(mean[:, None] + x * x))
 
 
 def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array], low: int, high: int) -> Array:
@@ -39,27 +39,27 @@ def _codes(parts: list[Array], step: Array, least: Array, fitted: Sequence[Array
 # --- K-quants ---------------------------------------------------------------------------------------------------------
 
 
-def quantize_super(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
+def quantize_super(x: Array, importance: Array | None, form: SuperFormat) -> Numbers:
     """Return the numbers of blocks of a K-quant."""
     # contract 20.1, 20.2 and 20.3
-    return (_with_minimum if form.has_minimum else _blocks_of_signed_codes)(x, imatrix, form)
+    return (_with_minimum if form.has_minimum else _blocks_of_signed_codes)(x, importance, form)
 
 
-def _with_minimum(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
+def _with_minimum(x: Array, importance: Array | None, form: SuperFormat) -> Numbers:
     parts = sub_blocks(x, form.sub)
     two_bits = form.bits == 2
-    if imatrix is None:
+    if importance is None:
         weights = [np.abs(part) if two_bits else _flat_weights(part) for part in parts]
     else:
-        weights = sub_blocks(importance(x, imatrix, 1 if two_bits else 2), form.sub)
-    candidates = form.candidates if imatrix is None else WEIGHTED_CANDIDATES
+        weights = sub_blocks(weights_of(x, importance, 1 if two_bits else 2), form.sub)
+    candidates = form.candidates if importance is None else WEIGHTED_CANDIDATES
     assert candidates is not None
     pairs = zip(parts, weights, strict=True)
-    absolute = two_bits and imatrix is None
+    absolute = two_bits and importance is None
     fits = [search.fit_range(part, w, form.steps, candidates, absolute) for part, w in pairs]
     scales, minima, fitted = zip(*fits, strict=True)
     both = np.stack(scales), np.stack(minima)
-    if imatrix is None:
+    if importance is None:
         (d, scale_codes), (dmin, minimum_codes) = (_unit_and_codes(each, form) for each in both)
     else:
         sums = np.stack([total(w) for w in weights])
@@ -89,19 +89,19 @@ def _unit_and_codes(parameters: Array, form: SuperFormat) -> tuple[Array, Array]
     return largest / F(form.scale_steps), codes if form.bits == 2 else np.minimum(codes, form.scale_steps)
 
 
-def _blocks_of_signed_codes(x: Array, imatrix: Array | None, form: SuperFormat) -> Numbers:
+def _blocks_of_signed_codes(x: Array, importance: Array | None, form: SuperFormat) -> Numbers:
     parts = sub_blocks(x, form.sub)
     three_bits = form.bits == 3
     steps = form.steps
-    if three_bits and imatrix is None:
+    if three_bits and importance is None:
         fits = [search.fit_signed_in_turn(part, steps) for part in parts]
     else:
-        w = x * x if imatrix is None else importance(x, imatrix, 2) if three_bits else imatrix
+        w = x * x if importance is None else weights_of(x, importance, 2) if three_bits else importance
         weights = sub_blocks(w, form.sub)
         fits = [search.fit_signed(part, w, steps) for part, w in zip(parts, weights, strict=True)]
     scales = np.stack([scale for scale, _ in fits])
     fitted = [codes for _, codes in fits]
-    if three_bits and imatrix is not None:
+    if three_bits and importance is not None:
         d, scale_codes = search.fit_signed(scales, np.stack([total(w) for w in weights]), form.scale_steps)
         scale_codes = scale_codes - form.scale_steps
     else:
@@ -138,11 +138,11 @@ def _signed_unit_and_codes(scales: Array, form: SuperFormat) -> tuple[Array, Arr
 # --- codebooks --------------------------------------------------------------------------------------------------------
 
 
-def quantize_codebook(x: Array, imatrix: Array | None, form: CodebookFormat) -> Numbers:
+def quantize_codebook(x: Array, importance: Array | None, form: CodebookFormat) -> Numbers:
     """Return the numbers of blocks."""
     # contract 20.1
     parts = sub_blocks(x, form.sub)
-    weights = sub_blocks(x * x if imatrix is None else importance(x, imatrix, 2), form.sub)
+    weights = sub_blocks(x * x if importance is None else weights_of(x, importance, 2), form.sub)
     steps = np.stack([search.fit_codebook(part, w) for part, w in zip(parts, weights, strict=True)])
     numbers = {"d": half_bits(steps[0])}
     if len(parts) > 1:

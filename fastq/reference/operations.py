@@ -49,7 +49,9 @@ __all__ = [
     "unpack",
 ]
 
-Resolved = tuple[requests.Request, Callable[[], QParams]]
+# the parameters that codes are computed with, and those that are kept
+Both = tuple[QParams, QParams]
+Resolved = tuple[requests.Request, Callable[[], Both]]
 
 
 def quantize(
@@ -70,13 +72,13 @@ def quantize(
     noise = noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
-    p = parameters()
-    return QuantizedArray(pack_if_narrow(_encode(x, p, request, noise), p.dtype, out), p, x.shape)
+    p, kept = parameters()
+    return QuantizedArray(pack_if_narrow(_encode(x, p, request, noise), p.dtype, out), kept, x.shape)
 
 
 def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _request_by_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()
+    return _request_by_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()[1]
 
 
 def quantize_linear(
@@ -145,7 +147,8 @@ def dequantize_linear(
     request = requests.codes_by_numbers(codes.dtype, dtype_of_scale, dtype_of_result, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
     check_place(out, codes.shape, dtype_of_result)
-    return deliver(decode(codes.astype(request.qtype.storage, copy=False), p), dtype_of_result, out)
+    values = decode(codes.astype(request.qtype.storage, copy=False), p, dtype_of_result)
+    return deliver(values, dtype_of_result, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
@@ -155,7 +158,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     p = check_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     dtype_of_result = requests.dtype_of_values(dtype, out, q.qparams.compute_dtype)
     check_place(out, q.shape, dtype_of_result)
-    return deliver(decode(_unpack(q), p), dtype_of_result, out)
+    return deliver(decode(_unpack(q), p, dtype_of_result), dtype_of_result, out)
 
 
 def fake_quantize(
@@ -174,8 +177,9 @@ def fake_quantize(
     noise = noise_of(options.get("rounding"), rng)
     request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
-    p = parameters()
-    return deliver(decode(_encode(x, p, request, noise), p), requests.dtype_of_fakes(x.dtype), out)
+    p, kept = parameters()
+    values = requests.dtype_of_fakes(x.dtype)
+    return deliver(decode(_encode(x, p, request, noise), kept, values), values, out)
 
 
 def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
@@ -276,7 +280,7 @@ def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, imp
     given = check_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
     return requests.by_qparams(
         x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
-    ), lambda: given
+    ), lambda: (given, given)
 
 
 def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
@@ -286,7 +290,7 @@ def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLi
     parts = request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)
 
-    def parameters() -> QParams:
+    def parameters() -> Both:
         values = widen(x)
         number = nan_as_zero(values, request.nan)
         lo, hi = (end.astype(request.coding.compute) for end in range_of(number, parts))
@@ -294,7 +298,9 @@ def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLi
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
         asked = RangeParameters(request, spoiled, tensor_scale)
         method = request.search
-        return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method, weights))
+        ends = (lo, hi) if method is None else least_error(number, lo, hi, asked, method, weights)
+        p = asked.of(*ends)
+        return p, asked.kept(p)
 
     return request, parameters
 

@@ -35,14 +35,16 @@ def from_range(
 ) -> tuple[Array, Array]:
     """Return scale and zero point of a range, in the type that the convention computes them in.
 
-    `precision` has the dtypes to which the scale and the result of each operation are rounded.
+    `precision` has the dtypes to which the scale and the result of each operation are rounded. The result is what codes
+    are computed with: `kept` is what remains.
     """
     # contract 5.1, 5.2 and 5.3
-    stored, half = precision
+    stored, half, _ = precision
     ftype = row.computes_in(lo.dtype).type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
     lo, hi = lo.astype(ptype), hi.astype(ptype)
     smallest = lo
+    farthest = -np.abs(lo)
     if row.includes_zero or symmetric:
         lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
     constant = lo == hi
@@ -52,8 +54,9 @@ def from_range(
     form = FLOAT_FORMATS[stored] if stored else None
     steps = last - first + ptype(row.divisor == "codes")
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
-    if symmetric and row.symmetric_extreme == "signed":
-        scale = np.asarray(np.where(hi > -lo, hi, lo) / -steps)
+    if symmetric and row.symmetric_extreme != "magnitude":  # contract 5.8
+        least = lo if row.symmetric_extreme == "signed" else farthest
+        scale = np.asarray(np.where(hi > -least, hi, least) / -steps)
     elif symmetric:
         scale = np.asarray(size / steps)
     else:
@@ -70,10 +73,13 @@ def from_range(
     if symmetric:
         zero_point = np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
         return _in_single(scale) if single else scale, zero_point
-    if row.scale_sign != "positive":
-        falls = ~degenerate & (row.scale_sign == "negative" or -lo > hi)
+    if row.scale_sign != "positive":  # contract 5.6 and 5.14
+        falls = {"negative": True, "nearer_end": -lo > hi, "farther_end": np.abs(lo) <= np.abs(hi)}[row.scale_sign]
+        falls = ~degenerate & falls
         scale = np.where(falls, -scale, scale)
         lo, hi = np.where(falls, hi, lo), np.where(falls, lo, hi)
+    if row.scale_rounding == "whole_steps":
+        scale, lo = _in_whole_steps(scale, lo)
     if row.zero_point == "offset":
         offset = _offset((lo, hi), scale, degenerate, row, (first, last), half)
         scale, offset = (_in_single(scale), _in_single(offset)) if single else (scale, offset)
@@ -134,6 +140,28 @@ def _within_range(scale: Array, lo: Array, hi: Array, steps: Any) -> Array:
     # contract 5.13
     span = (scale.astype(np.float64) * float(steps)).astype(lo.dtype)
     return np.where(span > hi - lo, np.nextafter(scale, scale.dtype.type(0)), scale)
+
+
+@np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
+def _in_whole_steps(scale: Array, offset: Array) -> tuple[Array, Array]:
+    """Return scales by which offsets are whole numbers of steps, and the offsets."""
+    # contract 5.7
+    steps = np.rint(offset / scale)
+    scale = np.where((steps != 0) & np.isfinite(steps), offset / steps, scale)
+    return scale, np.where(steps == 0, steps.dtype.type(0), offset)
+
+
+@np.errstate(over="ignore", under="ignore")
+def kept(scale: Array, zero_point: Array, row: Convention, precision: HalfPrecision) -> tuple[Array, Array]:
+    """Return scale and zero point as they are kept, from those that codes are computed with."""
+    # contract 2.9
+    form = FLOAT_FORMATS.get(precision.kept)
+    if form is None:
+        return scale, zero_point
+    rounded = in_half(scale, precision.kept)
+    least = np.copysign(scale.dtype.type(form.positive(2.0**-1000)), scale)
+    offset = row.zero_point == "offset"
+    return np.where(rounded == 0, least, rounded), in_half(zero_point, precision.kept) if offset else zero_point
 
 
 def _reaching(scale: Array, size: Array, steps: Any, form: FloatFormat | None, ftype: Any) -> Array:

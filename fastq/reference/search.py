@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions.convention import HalfPrecision
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
 from fastq.reference.codes import decode, encode, in_half
 from fastq.reference.granularity import broadcast_to_parts, extremes, sums
-from fastq.reference.parameters import finite_scale, from_range
+from fastq.reference.parameters import finite_scale, from_range, kept
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.quantization import Request
 from fastq.results import QParams
@@ -36,7 +35,10 @@ class RangeParameters:
     tensor_scale: NDArray[np.float32] | None  # the scale of the whole array, where the format has one
 
     def of(self, lo: Array, hi: Array, finite: bool = True) -> QParams:
-        """Return the parameters of the ranges from lo to hi; with `finite` no scale may be infinite."""
+        """Return the parameters of the ranges from lo to hi, with which codes are computed.
+
+        With `finite` no scale may be infinite.
+        """
         request = self.request
         qtype = self.request.qtype
         if qtype.block_size:
@@ -49,9 +51,17 @@ class RangeParameters:
         scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
         compute = row.computes_in(lo.dtype)
         scale_dtype, zero_point_dtype = row.dtypes(qtype, compute)
-        scale = finite_scale(scale, scale_dtype) if finite else scale.astype(scale_dtype)
+        if finite:
+            scale_kept, point_kept = kept(scale, zero_point, row, request.half)
+            finite_scale(np.where(np.isinf(point_kept) & (row.zero_point == "offset"), np.inf, scale_kept), scale_dtype)
+        scale = scale.astype(scale_dtype)
         zero_point = zero_point.astype(zero_point_dtype)
         return self._qparams(scale, zero_point, computed=None if scale.dtype == compute else compute)
+
+    def kept(self, p: QParams) -> QParams:
+        """Return the parameters that are kept, and give values, of those that codes are computed with."""
+        row = self.request.coding.row
+        return p.with_values(*kept(p.scale, p.zero_point, row, self.request.half))
 
     def _qparams(self, scale: Array, zero_point: Array, **others: Any) -> QParams:
         """Return numbers with the format and granularity of the request."""
@@ -84,7 +94,7 @@ def least_error(
         best_so_far = [np.ones_like(lo), lo, hi]
         for candidate in ranges:
             p = parameters.of(candidate[1], candidate[2], finite=False)
-            error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half, weights), MOST_ERROR)
+            error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters, weights), MOST_ERROR)
             better = error < least
             least = np.where(better, error, least)
             best_so_far = [np.where(better, new, old) for new, old in zip(candidate, best_so_far, strict=True)]
@@ -141,11 +151,12 @@ def _error(
     unit: Array,
     ftype: np.dtype[Any],
     norm: float,
-    precision: HalfPrecision,
+    parameters: RangeParameters,
     weights: Array | None,
 ) -> Array:
     """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
-    values = decode(encode(x, p, saturate=True, precision=precision), p).astype(ftype)
+    codes = encode(x, p, saturate=True, precision=parameters.request.half)
+    values = decode(codes, parameters.kept(p)).astype(ftype)
     units = np.rint((x.astype(ftype) - values) * broadcast_to_parts(unit, x.shape, p.axis, p.block_size)).astype(
         np.float64
     )

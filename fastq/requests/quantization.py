@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions.coding import Coding, check_coding, check_format, coding_of
+from fastq.formats.conventions.coding import Coding, check_coding, check_format, check_written, coding_of
 from fastq.formats.conventions.convention import NEAREST, UNROUNDED, Convention, HalfPrecision
 from fastq.formats.conventions.table import as_convention
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
@@ -134,6 +134,8 @@ def _is_stochastic(rounding: object, row: Convention, qtype: QType) -> bool:
         raise ValueError(f"rounding must be None or 'stochastic', not {arguments.shown(rounding)}")
     if qtype.codebook:
         raise ValueError(f"rounding must be None for {qtype}, whose codes are in a table")
+    if qtype.bits > 16:
+        raise ValueError(f"rounding must be None for {qtype}: random numbers are for codes of up to 16 bits")
     if row.rounding not in NEAREST:
         raise ValueError(
             f"rounding must be None for convention {row.name!r}, which rounds by {row.rounding} and not to the nearest"
@@ -292,7 +294,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     nan = check_nan(options.nan, qtype)
     if search is not None:
         search = search.resolve(qtype, coding.row, always, kind_of(parts.axes, block_size), block_size, weighed)
-        if search.signs == 2:
+        if search.signs == 2 and coding.row.symmetric_extreme == "magnitude":
             coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
     return Request(
         qtype=qtype,
@@ -409,6 +411,7 @@ def by_numbers(
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without its own scales, not {qtype}; see quantize")
     check_format(row, qtype)
+    check_written(row, qtype)
     axis = arguments.as_axis(options.axis)
     parts = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     nan = check_nan(options.nan, qtype)

@@ -420,14 +420,14 @@ def did_you_mean(spelling: object, known: Collection[str], aliases: Mapping[str,
     return f": did you mean {likely}?" if likely else ""
 
 
-def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:
+def as_importance_of_columns(importance: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:
     """Return the importance of columns as an array, and the number of rows in a shape that share each of its rows.
 
     If `group` neighbours are all 0, ggml would store zeros for them; here they get equal weights.
     """
-    weights = as_array(imatrix, "imatrix")
-    if native(weights.dtype) != np.float32 and not (is_python(imatrix) and weights.dtype.kind in "iuf"):
-        raise TypeError(f"imatrix must be float32, not {weights.dtype}")
+    weights = as_array(importance, "importance")
+    if native(weights.dtype) != np.float32 and not (is_python(importance) and weights.dtype.kind in "iuf"):
+        raise TypeError(f"importance must be float32, not {weights.dtype}")
     with np.errstate(over="ignore", under="ignore"):  # numbers beyond float32 are refused below
         weights = np.require(weights, np.float32, "A")
     rows = shape[:-1]
@@ -438,11 +438,11 @@ def as_imatrix(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArra
         kept = 0
     if kept < 0 or not shape:
         raise ValueError(
-            f"imatrix has shape {weights.shape}, but for data of shape {shape} it must be one row, {shape[-1:]}, a row "
-            "for each row, or for each index of the first axes, with 1 for the others"
+            f"importance has shape {weights.shape}, but for data of shape {shape} it must be one row, {shape[-1:]}, a "
+            "row for each row, or for each index of the first axes, with 1 for the others"
         )
     if weights.size and not (weights.min() >= 0 and weights.max() < np.inf):
-        raise ValueError("imatrix must be finite and not negative")
+        raise ValueError("importance must be finite and not negative")
     return counting(weights, group), math.prod(rows[kept:])
 
 

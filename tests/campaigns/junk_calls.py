@@ -366,7 +366,7 @@ NAMED = {
     "bitround, max_error": {"x": X, "max_error": 0.1},
     "gguf.quantize": {"data": ROWS, "qtype": "Q8_0", "out": None},
     "gguf.quantize, mse": {"data": ROWS, "qtype": "Q4_0", "range": "mse"},
-    "gguf.quantize, imatrix": {"data": ROWS, "qtype": "Q4_0", "imatrix": np.ones(32, np.float32)},
+    "gguf.quantize, importance": {"data": ROWS, "qtype": "Q4_0", "importance": np.ones(32, np.float32)},
     "layouts.to_tensors": {"q": WEIGHT, "layout": "gptq", "scale_dtype": np.float16, "g_idx": np.arange(64) // 32},
     "layouts.to_tensors, bitsandbytes": {"q": OF_NF4, "layout": "bitsandbytes", "nested": NESTED_OF_ONE},
     "xarray.bitround": {"ds": DATASET, "keepbits": {"t": 3}, "convention": "netcdf", "exclude": ()},

@@ -96,6 +96,18 @@ def rules(*wanted):
             for options in ({"axis": None}, {"axis": 0, "block_size": 32}):
                 half = y.clip(-9e3, 9e3).astype(np.float16)
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
+    near = np.stack([x[:96] * np.float32(1e-12), np.abs(x[:96]) + 1, np.full(96, 3), np.arange(-95, 97, 2)])
+    kept = fastq.Convention("kept", stored_type="float16", codes_by="unrounded")
+    offsets = dataclasses.replace(rows["mlx"], name="kept offsets", stored_type="float16")
+    kept_rows = [(rows["nncf"], "int8", True), (kept, "int8", True)]
+    for row, code, symmetric in (*kept_rows, (rows["mlx"], "uint4", False), (offsets, "uint4", False)):
+        if row.name in wanted:
+            options = {"axis": 0, "symmetric": symmetric, "convention": row}
+            for y in (near.astype(np.float32), near.clip(-9e3, 9e3).astype(np.float16)):
+                same_quantized(*both("quantize", y, code, **options))
+                same_bytes(*both("fake_quantize", y, code, **options))
+    if "kept" in wanted:
+        refused(lambda: fastq.quantize(np.float32([1e7, -1e8]), "int8", symmetric=True, convention=kept))
 
 
 def requantizations(*conventions):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from hard import SPECIAL, special, uniform, with_ties
-from oracle import by_fastq, by_system, differences
+from oracle import by_fastq, by_parameters, by_system, differences
 
 import fastq
 
@@ -28,7 +28,9 @@ def _hard(system, case, seed):
 def _differences(system, case, x, convention):
     ours = by_fastq(x, case, convention)
     given = ours if convention == system.convention else by_fastq(x, case, system.convention)
-    return differences(ours, by_system(system, x, case, given))
+    theirs = by_system(system, x, case, given)
+    ours = by_parameters(x, case, convention, theirs) if system.leads else ours
+    return differences(ours, theirs)
 
 
 def compare(system, values=VALUES):

@@ -125,6 +125,8 @@ class System(Installed):
         The convention closest to it, whose codes must be seen to differ.
     given : bool
         Whether scale and zero point are fastq's, because the system computes none.
+    leads : bool
+        Whether fastq takes the scale and the zero point of the system, which chooses others than those given.
     tie : float
         Where the border between two codes lies, in steps from the value that a code decodes to.
     except_for : tuple of str
@@ -137,6 +139,7 @@ class System(Installed):
     cases: tuple[Case, ...]
     neighbour: str = "onnx"
     given: bool = False
+    leads: bool = False
     tie: float = 0.5
     except_for: tuple[str, ...] = ()
     undefined: str = ""
@@ -165,6 +168,18 @@ def by_fastq(x, case, convention):
         q = fastq.quantize(x, case.dtype, **options)
     else:
         q = fastq.quantize(x, qparams=fastq.QParams(*case.parameters(x), case.dtype, **options))
+    return _parts(q, case)
+
+
+def by_parameters(x, case, convention, found):
+    """Return fastq's results for a matrix under a convention by the parameters of a system."""
+    row = replace(fastq.CONVENTIONS[convention], **dict(case.changes))
+    parts = case.granularity()
+    p = fastq.QParams(found.scale, found.zero_point, case.dtype, **parts, symmetric=case.symmetric, convention=row)
+    return _parts(fastq.quantize(x, qparams=p), case)
+
+
+def _parts(q, case):
     codes = fastq.unpack(q.codes, case.dtype, shape=q.shape) if q.codes.shape != q.shape else q.codes
     return Quantized(codes, q.scale, q.zero_point, q.dequantize())
 

@@ -32,7 +32,8 @@ def main():
         if not ggml.has(name):
             print(f"{name} is not in {ggml.version()}")
             continue
-        for weights in CASES[type(row) is ScaledFormat, row.weighted]:
+        cases = (importance(),) if row.needs_importance else CASES[type(row) is ScaledFormat, row.weighted]
+        for weights in cases:
             digests[name if weights is None else f"{name} weighted"] = {
                 kind: hashlib.sha256(ggml.quantize(comparable(rows_of(kind, ROWS), name), name, weights)).hexdigest()[
                     :16

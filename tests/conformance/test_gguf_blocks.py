@@ -12,7 +12,10 @@ from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
 VALUES = 10_000_000
 ROWS = -(-VALUES // len(KINDS) // COLUMNS)
 CASES = [
-    (name, weighted) for name, row in WRITTEN.items() for weighted in (False, True) if row.weighted or not weighted
+    (name, weighted)
+    for name, row in WRITTEN.items()
+    for weighted in (False, True)
+    if (row.weighted if weighted else not row.needs_importance)
 ]
 
 
@@ -29,7 +32,7 @@ def differing(name, kind, weights, rows):
     if name in ("Q4_0", "Q5_0"):
         x += 0  # of zeros of which the first is -0.0 the scale is 0.0, as in the gguf package; in ggml it is -0.0
     expected = ggml.quantize(x, name, weights).reshape(-1, width)
-    actual = fastq.gguf.quantize(x, name, imatrix=weights).reshape(-1, width)
+    actual = fastq.gguf.quantize(x, name, importance=weights).reshape(-1, width)
     return np.flatnonzero((actual != expected).any(axis=1)), len(expected)
 
 
@@ -61,7 +64,7 @@ def test_least_error_by_the_decoder_of_ggml(name, weighted):
     weights, counts = (importance(2), importance(2).astype(np.float64)) if weighted else (None, 1)
     for kind in KINDS:
         x = rows_of(kind, 40, seed=2)
-        blocks = fastq.gguf.quantize(x, name, range="mse", imatrix=weights)
+        blocks = fastq.gguf.quantize(x, name, range="mse", importance=weights)
         values, own = (ggml.dequantize(each, name) for each in (blocks, ggml.quantize(x, name, weights)))
         same_bytes(values, fastq.gguf.dequantize(blocks, name))
         least, found = (((each.astype(np.float64) - x) ** 2 * counts) for each in (values, own))
@@ -77,4 +80,4 @@ def test_other_weights_are_seen_to_differ(name):
     _skip_unless_known(name)
     x, weights = rows_of("normal", 8), importance()
     other = np.where(weights == weights.max(), np.float32(0), weights)
-    assert (fastq.gguf.quantize(x, name, imatrix=other) != ggml.quantize(x, name, weights)).any()
+    assert (fastq.gguf.quantize(x, name, importance=other) != ggml.quantize(x, name, weights)).any()

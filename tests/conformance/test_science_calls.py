@@ -1,4 +1,4 @@
-"""What nibabel, ecCodes and pyEDFlib do beyond their rows, and which calls of fastq do the same."""
+"""What nibabel, ecCodes, pyEDFlib, astropy and HDF5 do beyond their rows, and which calls of fastq do the same."""
 
 import dataclasses
 import tempfile
@@ -110,3 +110,101 @@ def test_edf_reads_by_limits_of_8_characters():
     same = np.r_[:4, 7 : x.size]
     assert np.array_equal(q.codes[same], codes[same])
     assert np.array_equal(q.dequantize()[same], values[same])
+
+
+def tiles_of_fits(x, **options):
+    """ZSCALE and ZZERO of an image compressed by rows, and the values that are read."""
+    fits = pytest.importorskip("astropy.io.fits", reason="astropy is not installed; its calls are not compared")
+    stream = BytesIO()
+    image = fits.CompImageHDU(x, compression_type="GZIP_1", **options)
+    fits.HDUList([fits.PrimaryHDU(), image]).writeto(stream)
+    with fits.open(BytesIO(stream.getvalue())) as file:
+        values = file[1].data.copy()
+    with fits.open(BytesIO(stream.getvalue()), disable_image_compression=True) as file:
+        table = file[1].data
+        return table["ZSCALE"].astype(np.float64), table["ZZERO"].astype(np.float64), values
+
+
+IMAGE = np.random.default_rng(2).normal(50, 9, (1024, 1024))
+
+
+@pytest.mark.parametrize("level", [16.0, -0.01])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_fits_without_dithering(dtype, level):
+    x = IMAGE.astype(dtype)
+    scale, offset, values = tiles_of_fits(x, quantize_level=level)
+    codes = fastq.quantize_linear(x, scale, offset, "int16", axis=0, convention="fits")
+    found = fastq.dequantize_linear(codes, scale, offset, axis=0, convention="fits")
+    assert np.array_equal(found.astype(dtype), values)
+    assert np.array_equal(np.trunc(x.min(axis=1) / scale + 0.5) * scale, offset)
+
+
+def numbers_of_dithering(rows, columns, seed):
+    """The numbers that FITS adds to each row: of a generator by Park and Miller, from a place of their own."""
+    numbers = np.empty(10_000)
+    state = 1
+    for k in range(10_000):
+        state = 16807 * state % (2**31 - 1)
+        numbers[k] = np.float32(state / (2**31 - 1))
+    assert state == 1043618065  # which the standard says
+    found = np.empty((rows, columns))
+    for row in range(rows):
+        start = (row + seed - 1) % 10_000
+        taken = 0
+        place = int(numbers[start] * np.float32(500))
+        while taken < columns:
+            part = numbers[place : place + columns - taken]
+            found[row, taken : taken + part.size] = part
+            taken += part.size
+            start = (start + 1) % 10_000
+            place = int(numbers[start] * np.float32(500))
+    return found
+
+
+@pytest.mark.parametrize("seed", [5, 9955])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_fits_with_subtractive_dithering(dtype, seed):
+    x = IMAGE.astype(dtype)
+    scale, offset, values = tiles_of_fits(x, quantize_level=-0.01, quantize_method=1, dither_seed=seed)
+    scale, offset = scale[:, None], offset[:, None]
+    noise = numbers_of_dithering(*x.shape, seed) - 0.5
+    codes = fastq.quantize_linear((x - offset) / scale + noise, 1.0, 0.0, "int16", convention="fits")
+    found = (codes - noise) * scale + offset
+    assert np.array_equal(found.astype(dtype), values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_fits_with_codes_of_32_bits(dtype):
+    x = IMAGE.astype(dtype)
+    scale, offset, values = tiles_of_fits(x, quantize_level=-1e-6)
+    codes = fastq.quantize_linear(x, scale, offset, "int32", axis=0, convention="fits")
+    assert codes.max() > 2**25
+    found = fastq.dequantize_linear(codes, scale, offset, axis=0, convention="fits")
+    assert np.array_equal(found.astype(dtype), values)
+
+
+UNITS = fastq.Convention(
+    "units of a scale-offset filter",
+    schemes=("asymmetric",),
+    includes_zero=False,
+    zero_point="offset",
+    rounding="half_away",
+)
+
+
+@pytest.mark.parametrize("digits", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_scale_offset_filter_of_hdf5(dtype, digits):
+    """Its codes are those of x * 10**D with a scale of 1, and values are divided by that power again."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed; its calls are not compared")
+    x = (IMAGE - 20).astype(dtype)
+    with h5py.File(BytesIO(), "w") as file:
+        options = {"chunks": x.shape, "scaleoffset": digits, "fillvalue": 1e9}
+        file.create_dataset("x", data=x, **options)
+        values = file["x"][:]
+    power, lowest = x.dtype.type(10**digits), x.min()
+    codes = fastq.quantize_linear(x * power, 1.0, lowest * power, "uint16", convention=UNITS)
+    assert codes.max() < 65535 or digits == 3
+    inside = codes < 65535
+    assert np.count_nonzero(inside) > 500_000
+    assert np.array_equal((codes.astype(dtype) / power + lowest)[inside], values[inside])

@@ -577,7 +577,8 @@ def digest():
 
 @pytest.mark.slow("compiles most operations for another CPU")
 def test_same_results_on_a_cpu_without_extensions():
-    path = os.pathsep.join([str(Path(fastq.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    own = Path(fastq.__file__).parents[1], Path(__file__).parents[1] / "support"
+    path = os.pathsep.join([*map(str, own), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-W", "error", __file__], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

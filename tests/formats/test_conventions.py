@@ -77,6 +77,25 @@ OWN = {
         zero_point_rounding="trunc",
         variants=(("symmetric", "rounding", "half_away"), ("blocks", "zero_point_inside", True)),
     ),
+    "codes before scales are rounded": fastq.Convention(
+        "codes before scales are rounded",
+        stored_type="bfloat16",
+        codes_by="unrounded",
+        scale_sign="farther_end",
+        zero_point_end="highest",
+        symmetric_extreme="signed_low",
+    ),
+    "whole steps": fastq.Convention(
+        "whole steps",
+        schemes=("asymmetric",),
+        includes_zero=False,
+        stored_type="float16",
+        codes_by="unrounded",
+        zero_point="offset",
+        scale_rounding="whole_steps",
+        quotient="reciprocal",
+        variants=(("uint8", "rounding", "half_away"),),
+    ),
     "offset of code zero, rounded away": fastq.Convention(
         "offset of code zero, rounded away",
         schemes=("asymmetric",),
@@ -198,6 +217,83 @@ def test_operations_rounded_to_half_precision(name, code, dtype, granularity):
         if options.get("axis") == 0:
             searched = options | {"range": fastq.MSERange(grid=7)}
             same_quantized(fastq.quantize(x, code, **searched), reference.quantize(x, code, **searched))
+
+
+def test_codes_come_from_the_scale_before_it_is_rounded():
+    # contract 2.9
+    x = np.linspace(-1, 0.7, 64, dtype=np.float32) * np.float32(1 / 3)
+    row = ROWS["nncf"]
+    q, before = (fastq.quantize(x, "int8", symmetric=True, convention=each) for each in (row, row.before_rounding))
+    assert q.codes.tolist() == before.codes.tolist()
+    assert q.scale == np.float16(before.scale)
+    assert q.scale != before.scale
+    assert row.before_rounding.before_rounding == row.before_rounding
+    values = fastq.fake_quantize(x, "int8", symmetric=True, convention=row)
+    same_bytes(values, q.dequantize())
+
+
+def test_an_offset_is_rounded_with_the_scale():
+    # contract 2.9
+    x = (np.linspace(-0.9, 1, 64) / 3).astype(np.float16)
+    q = fastq.quantize(x, "uint4", convention="mlx")
+    assert np.float16(q.zero_point) == q.zero_point == x.max()
+    for api in (fastq, reference):
+        with pytest.raises(ValueError, match="x has a range too wide for a finite scale"):
+            api.quantize(np.float32([7e4, 7e4 + 1]), "uint8", convention=OWN["whole steps"])
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_the_end_farther_from_zero_has_the_first_code(api):
+    # contract 5.6 and 5.7
+    for lo, hi, scale, offset in [(-3.0, 1.0, 3 / 11, -3.0), (-1.0, 3.0, -3 / 11, 3.0), (-2.0, 2.0, -2 / 7, 2.0)]:
+        q = api.quantize(np.float32([lo, 0, hi]), "uint4", convention="mlx")
+        assert (q.scale, q.zero_point) == (np.float32(scale), offset)
+        assert api.dequantize(q)[1] == 0
+    row = dataclasses.replace(ROWS["onnx"], name="own", scale_sign="farther_end")
+    p = api.choose_qparams(np.float32([-1, 3]), "int8", convention=row)
+    assert (p.scale, p.zero_point) == (np.float32(-4 / 255), 63)
+    p = api.choose_qparams(np.float32([1e-9, 2e-9]), "uint8", convention="mlx")  # less than half of the least step
+    assert (p.scale, p.zero_point) == (np.float32(-1e-7), 0)
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_symmetric_scales_of_either_sign(api):
+    # contract 5.8
+    for x, scale in [([-3.0, 1.0], 0.75), ([-1.0, 3.0], -0.75), ([-3.0, 3.0], 0.75), ([3.0, 3.0], 0.75)]:
+        options = {"symmetric": True, "convention": "nncf"}
+        assert api.choose_qparams(np.float32(x), "int3", **options).scale == scale
+    assert api.fake_quantize(np.float32([3.0, 3.0]), "int3", **options).tolist() == [2.25, 2.25]
+
+
+VALUES = {
+    name: dataclasses.replace(ALL[name], name="own", value_type="result")
+    for name in ("onnx", "faiss", "a float among the codes", "middle of a bucket", "whole steps", "torchao-float8")
+}
+
+
+@pytest.mark.slow("compiles 6 kernels a case", quick=lambda name, dtype: (name, dtype) == ("onnx", "bfloat16"))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", VALUES)
+def test_values_rounded_to_half_precision(name, dtype):
+    # contract 7.7
+    row = VALUES[name]
+    x = (values("float32", 4 * 96, 3).reshape(4, 96) % 4 - 2).astype(FLOAT_FORMATS[dtype].dtype)
+    differ = 0
+    for code, symmetric in schemes(row):
+        options = {"axis": 0, "symmetric": symmetric, "convention": row}
+        q, expected = (api.quantize(x, code, **options) for api in (fastq, reference))
+        decoded = q.dequantize(dtype=x.dtype)
+        same_bytes(decoded, reference.dequantize(expected, dtype=x.dtype))
+        for kept in (q.dequantize(), q.dequantize(dtype=np.float64)):  # which are not rounded
+            same_bytes(kept.astype(np.float32), reference.dequantize(expected))
+        differ += np.count_nonzero(decoded != q.dequantize().astype(x.dtype))
+        same_bytes(*(api.fake_quantize(x, code, **options) for api in (fastq, reference)))
+        same_bytes(*(api.fake_quantize(x, qparams=q.qparams) for api in (fastq, reference)))
+        if not q.dtype.packed:
+            raw = {"axis": 0, "convention": row, "dtype": x.dtype}
+            same_bytes(*(api.dequantize_linear(q.codes, q.scale, q.zero_point, **raw) for api in (fastq, reference)))
+    if name in ("faiss", "whole steps", "a float among the codes"):
+        assert differ
 
 
 STORED = {
@@ -468,12 +564,20 @@ def test_float_zero_points_below_float32_are_zero(impl):
         ({"zero_point": "float"}, "needs zero_point_inside=True"),
         ({"zero_point": "offset"}, "no symmetric scheme"),
         ({"formats": ("int9",)}, "formats must be"),
+        ({"formats": ("int32",)}, "format int32 needs compute_type='float64'"),
         ({"schemes": ()}, "schemes must be"),
         ({"scale_floor": -1.0}, "scale_floor must be"),
         ({"degenerate": 0.0}, "degenerate must be"),
         ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
         ({"tiny_scale": "reaching", "symmetric_extreme": "signed"}, "needs symmetric_extreme='magnitude'"),
         ({"operation_type": "input", "stored_type": "float64"}, "operation_type='input' needs parameters"),
+        ({"codes_by": "unrounded", "stored_type": "float64"}, "codes_by='unrounded' needs operation_type='compute'"),
+        (
+            {"codes_by": "unrounded", "quotient": "range", "zero_point": "offset", "schemes": ("asymmetric",)},
+            "codes_by='unrounded' needs a quotient other than 'range'",
+        ),
+        ({"scale_rounding": "whole_steps"}, "scale_rounding='whole_steps' needs zero_point='offset'"),
+        ({"variants": (("uint4", "rounding", "up"),)}, "rounding must be one of"),
         (
             {"operation_type": "input", "quotient": "range", "zero_point": "offset", "schemes": ("asymmetric",)},
             "'range'",
@@ -531,9 +635,9 @@ def test_names():
     assert list(ROWS) == [
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
-        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss"),
-        *("usearch", "voyager", "sqlite-vec", "lance"),
-        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "pcm", "flac", "textbook"),
+        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "quanto", "quanto-bits", "mlx", "nncf"),
+        *("sentence-transformers", "faiss", "usearch", "voyager", "sqlite-vec", "lance"),
+        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "fits", "pcm", "flac", "textbook"),
     ]
 
 

@@ -308,8 +308,8 @@ def test_smallest_values_that_are_not_taken_for_zero():
     least = np.float32(1e-15)
     for value, codes in ((least, [63] * 8), (np.nextafter(least, np.float32(0)), [0] * 8)):
         x = np.full((1, 256), -value)
-        blocks = fastq.gguf.quantize(x, "Q4_K", imatrix=np.ones(256, np.float32))
-        same_bytes(blocks, reference.gguf.quantize(x, "Q4_K", imatrix=np.ones(256, np.float32)))
+        blocks = fastq.gguf.quantize(x, "Q4_K", importance=np.ones(256, np.float32))
+        same_bytes(blocks, reference.gguf.quantize(x, "Q4_K", importance=np.ones(256, np.float32)))
         parameters = blocks[0, 4:16].astype(int)
         assert [*(parameters[4:8] & 63), *(parameters[8:] >> 4 | parameters[4:8] >> 6 << 4)] == codes
 
@@ -329,7 +329,7 @@ def test_infinities_in_gguf_are_refused(name, bad):
 def test_the_first_scale_of_a_search_may_be_the_best(name):
     rng = np.random.default_rng(0)
     x, imatrix = rng.standard_normal((200, 256)).astype(np.float32), rng.uniform(0, 1, 256).astype(np.float32)
-    same_bytes(fastq.gguf.quantize(x, name, imatrix=imatrix), reference.gguf.quantize(x, name, imatrix=imatrix))
+    same_bytes(fastq.gguf.quantize(x, name, importance=imatrix), reference.gguf.quantize(x, name, importance=imatrix))
 
 
 def test_numbers_of_float4_are_those_of_other_packages():

@@ -227,8 +227,8 @@ REFUSED = [
         r"^importance has 3 elements along 'level', but x has 6",
     ),
     (
-        lambda: fastq.gguf.quantize(xarray.DataArray(np.ones((32, 32)), dims=("r", "c")), "Q4_0", imatrix=ROWS),
-        r"^imatrix has the dimensions \('r',\), but columns are along 'c' of data",
+        lambda: fastq.gguf.quantize(xarray.DataArray(np.ones((32, 32)), dims=("r", "c")), "Q4_0", importance=ROWS),
+        r"^importance has the dimensions \('r',\), but columns are along 'c' of data",
     ),
 ]
 ROWS = xarray.DataArray(np.ones(32, np.float32), dims="r")
@@ -262,8 +262,8 @@ def test_importance_of_columns():
     labelled = xarray.DataArray(data, dims=("r", "c"))
     rows, columns = xarray.DataArray(weights, dims=("r", "c")), xarray.DataArray(weights[0], dims="c")
     for imatrix, plain in ((rows.T, weights), (columns, weights[0])):
-        found = fastq.gguf.quantize(labelled, "Q4_0", imatrix=imatrix)
-        same_bytes(np.asarray(found), reference.gguf.quantize(data, "Q4_0", imatrix=plain))
+        found = fastq.gguf.quantize(labelled, "Q4_0", importance=imatrix)
+        same_bytes(np.asarray(found), reference.gguf.quantize(data, "Q4_0", importance=plain))
 
 
 def test_labels_that_are_not_numbers_of_blocks():

@@ -126,7 +126,7 @@ OPERATIONS = {
         (X.view(np.int32), SCALE / 1e6, np.arange(len(SCALE), dtype=np.int32)),
     ),
     "gguf.quantize": (
-        lambda module, x, importance, **out: module.gguf.quantize(x, "Q4_K", imatrix=importance, **out),
+        lambda module, x, importance, **out: module.gguf.quantize(x, "Q4_K", importance=importance, **out),
         (_RNG.standard_normal((5, 256)).astype(np.float32), np.resize(IMPORTANCE, 256)),
     ),
     "gguf.quantize scaled": (lambda module, x, **out: module.gguf.quantize(x, "Q8_0", **out), (X,)),

@@ -321,7 +321,8 @@ def check_gguf(kind, x, blocks, expected, places):
         assert untouched(ends)
         if kind in WRITTEN:
             out, ends = in_between(np.uint8, blocks.shape, of_codes)
-            same_bytes(fastq.gguf.quantize(x, kind, out=out), blocks)
+            importance = np.ones(x.shape[-1], np.float32) if BLOCK_FORMATS[kind].needs_importance else None
+            same_bytes(fastq.gguf.quantize(x, kind, out=out, importance=importance), blocks)
             assert untouched(ends)
 
 

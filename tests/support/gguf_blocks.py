@@ -18,6 +18,8 @@ def any_blocks(name, *shape, seed=0):
 def some_blocks(x, name, **options):
     """Blocks for an array of this shape: what it is quantized to, else any with finite scales."""
     form = BLOCK_FORMATS[name]
+    if form.needs_importance:
+        options = {"importance": np.ones(x.shape[-1], np.float32), **options}
     if form.is_written:
         return reference.gguf.quantize(x, name, **options)
     blocks = any_blocks(name, *x.shape[:-1], x.shape[-1] // form.size).reshape(-1, form.nbytes)

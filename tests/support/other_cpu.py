@@ -70,8 +70,9 @@ def kernels(dtype, shapes):
 def written():
     """Write blocks of each format of GGUF, weighed and not."""
     x, importance = np.zeros((2, 512), np.float32), np.ones(512, np.float32)
-    for name, given in itertools.product(WRITTEN, (None, importance)):
-        fastq.gguf.quantize(x, name, imatrix=given)
+    for (name, row), given in itertools.product(WRITTEN.items(), (None, importance)):
+        if given is not None or not row.needs_importance:
+            fastq.gguf.quantize(x, name, importance=given)
 
 
 def decoded():

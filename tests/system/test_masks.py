@@ -22,7 +22,6 @@ ARRAYS = {
     "data",
     "fill_value",
     "g_idx",
-    "imatrix",
     "importance",
     "index",
     "multiplier",

@@ -47,6 +47,17 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     return blockwise(in_task.run_call, parts.all_axes, *operands, **options)
 
 
+def fake_quantize_with_both(call: Call, kept: results.QParams, x: da.Array) -> da.Array:
+    """Return the graph of `fastq.fake_quantize` with codes by the parameters of the call and values by other ones."""
+    call, params, parts, operands = _values_by_qparams(call, x)
+    parts.check_aligned()
+    dtype = dtype_of_fakes(x.dtype)
+    options = {**task_options_by_qparams(call, params), "kept": _template(kept), "dtype": dtype}
+    count = 2 + 2 * len(NUMBERS)  # of the operands before places
+    operands[count:count] = _operands(kept, parts)
+    return blockwise(in_task.values_of_codes, parts.all_axes, *operands, token="fake_quantize", **options)
+
+
 def task_options_by_qparams(call: Call, params: results.QParams) -> dict[str, Any]:
     """Return the parts of a call for tasks; their plans depend on the prepared parameters, not on the caller's."""
     return {"arguments": in_task.call_of_task(call, key=params.key), "template": _template(params)}

@@ -10,6 +10,7 @@ import numpy as np
 from fastq.adapters.dask import by_parameters, in_task
 from fastq.adapters.dask.chunks import Parts, blockwise, codes_of, dtype_in, with_noise
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, with_lazy_numbers
+from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import Granularity
 from fastq.ops.histogram_ranges import Scheme
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QUANTIZE, QUANTIZE_WITH_QPARAMS
@@ -28,7 +29,11 @@ def quantize(call: Call, x: da.Array) -> QuantizedArray:
     request, parts = _request(call, x)
     parts.check_aligned(request.qtype)
     if not parts.within_chunks(request.qtype):
-        return by_parameters.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
+        of_codes = _of_codes(request)
+        q = by_parameters.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, of_codes)), x)
+        if of_codes is request:
+            return q
+        return without_checks(QuantizedArray, q.codes, _by_ends(x, parts, request), q.shape)
     quantized = _in_tasks(call, x, parts)
     codes = codes_of(parts.chunks, request.qtype, in_task.field, quantized, parts.all_axes, attribute="codes")
     return without_checks(QuantizedArray, codes, _fields(quantized, parts, request), x.shape)
@@ -40,7 +45,18 @@ def fake_quantize(call: Call, x: da.Array) -> da.Array:
     parts.check_aligned()
     if parts.within_chunks(request.qtype):
         return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
-    return by_parameters.fake_quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
+    params = _by_ends(x, parts, request)
+    of_codes = _of_codes(request)
+    if of_codes is request:
+        return by_parameters.fake_quantize_with_qparams(_second_pass(call, params), x)
+    by_codes = _second_pass(call._replace(operation=QUANTIZE), _by_ends(x, parts, of_codes))
+    return by_parameters.fake_quantize_with_both(by_codes, params, x)
+
+
+def _of_codes(request: Request) -> Request:
+    """Return the request for the parameters that codes are computed with; the same one if these are kept."""
+    row = as_convention(request.convention)
+    return request if row.codes_by == "stored" else request._replace(convention=row.before_rounding)
 
 
 def choose_qparams(call: Call, x: da.Array) -> QParams:

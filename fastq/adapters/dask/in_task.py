@@ -17,7 +17,8 @@ from fastq.plan.cache import Call
 from fastq.plan.call_modes import in_own_thread, in_standard_mode
 from fastq.plan.nan_and_infinity import count_of
 from fastq.requests.options import MinMaxOptions
-from fastq.results import Comparison, QParams
+from fastq.requests.quantization import dtype_of_fakes
+from fastq.results import Comparison, QParams, QuantizedArray, without_checks
 from fastq.results.measures import Totals, comparison_of
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
@@ -55,6 +56,14 @@ def run_call(
         zero_point = arguments.qparams.zero_point
     result = in_own_thread(arguments._replace(operands=(x, None, scale, zero_point)).make)
     return result.codes if arguments.operation is QUANTIZE_WITH_QPARAMS else result
+
+
+def values_of_codes(x: Array, *numbers_and_places: Any, arguments: Call, template: QParams, kept: QParams) -> Array:
+    """Return the values of the codes of a chunk: codes by the first numbers, values by the second ones."""
+    by_codes, by_values = numbers_and_places[:3], numbers_and_places[3:6]
+    codes = run_call(x, *by_codes, *numbers_and_places[6:], arguments=arguments, template=template)
+    q = without_checks(QuantizedArray, codes, with_values(kept, *by_values), x.shape)
+    return cast(Array, in_own_thread(functools.partial(q.dequantize, dtype=dtype_of_fakes(native(x.dtype)))))
 
 
 def dequantize(codes: Array, last: Array | None, *numbers: Array | None, arguments: Call, template: QParams) -> Any:

@@ -53,9 +53,8 @@ def _by_labels(arguments: cache.Call) -> cache.Call:
         _check_qparams(arguments.operands[0], arguments.qparams, names[0])
         return arguments
     if "importance" in names:
-        return _with_importance(arguments)
-    if "imatrix" in names:
-        return _with_imatrix(arguments)
+        of_columns = names[0] == "data"  # of `fastq.gguf.quantize`
+        return _with_importance_of_columns(arguments) if of_columns else _with_importance(arguments)
     if names[2:3] in (("scale",), ("multiplier",)) and hasattr(arguments.options, "axis"):
         return _with_parameters(arguments, names)
     return arguments
@@ -83,16 +82,18 @@ def _with_importance(arguments: cache.Call) -> cache.Call:
     return arguments._replace(operands=(x, out, weights, None))
 
 
-def _with_imatrix(arguments: cache.Call) -> cache.Call:
+def _with_importance_of_columns(arguments: cache.Call) -> cache.Call:
     """Return a call of `fastq.gguf.quantize` with importance of columns in the order of the dimensions of its data."""
-    data, out, imatrix, _ = arguments.operands
-    if not _has_labels(imatrix):
+    data, out, importance, _ = arguments.operands
+    if not _has_labels(importance):
         return arguments
-    axes = labels.axes_of(imatrix, data, "imatrix", "data")
+    axes = labels.axes_of(importance, data, "importance", "data")
     if axes[-1] != data.ndim - 1:
-        raise ValueError(f"imatrix has the dimensions {imatrix.dims}, but columns are along {data.dims[-1]!r} of data")
-    labels.check_coordinates(imatrix, data, "imatrix", "data")
-    in_order = imatrix.transpose(*(data.dims[axis] for axis in axes))
+        raise ValueError(
+            f"importance has the dimensions {importance.dims}, but columns are along {data.dims[-1]!r} of data"
+        )
+    labels.check_coordinates(importance, data, "importance", "data")
+    in_order = importance.transpose(*(data.dims[axis] for axis in axes))
     return arguments._replace(operands=(data, out, in_order, None))
 
 

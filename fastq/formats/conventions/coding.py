@@ -49,6 +49,13 @@ def check_coding(convention: Convention, qtype: QType, symmetric: bool, *others:
     return coding
 
 
+def check_written(convention: Convention, qtype: QType) -> None:
+    """Raise ValueError for int32 unless the system of a convention has it."""
+    if qtype.bits > 16 and qtype.name not in convention.formats:
+        known = " or ".join(repr(row.name) for row in CONVENTIONS.values() if qtype.name in row.formats)
+        raise ValueError(f"convention must be {known} for dtype {qtype}, not {convention.name!r}")
+
+
 def check_format(convention: Convention, qtype: QType) -> None:
     """Raise ValueError unless the system of a convention supports the format."""
     formats = convention.formats

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from fastq.formats.qtypes import QTYPES, QType
+from fastq.formats.qtypes import QTYPES, SUMS, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, shown
 from fastq.system.attributes import cached_property
 
@@ -20,10 +20,11 @@ _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
 class HalfPrecision(NamedTuple):
-    """Dtypes to which scales and results of operations are rounded, "float16" or "bfloat16"; "" for no rounding."""
+    """Dtypes to which numbers are rounded, "float16" or "bfloat16"; "" for no rounding."""
 
-    scale: str = ""
-    operations: str = ""
+    scale: str = ""  # scales, before anything is computed with them
+    operations: str = ""  # results of operations
+    kept: str = ""  # scales and offsets, after codes were computed with them
 
 
 UNROUNDED = HalfPrecision()
@@ -49,7 +50,8 @@ class Convention:
     system : str
         The system and its functions.
     formats : tuple of str
-        Code formats that it supports; empty for all.
+        Code formats that it supports; empty for all. "int32" is one of `quantize_linear` and `dequantize_linear` only,
+        and needs ``compute_type="float64"`` and an offset with code 0 as its own.
     schemes : tuple of str
         "asymmetric", "symmetric" or both.
     includes_zero : bool
@@ -67,18 +69,29 @@ class Convention:
         from it, and with "float16" or "bfloat16" the scale for any input; the result is such a number in F. With
         "float32" scale and offset are rounded to it last, before codes are computed from them, and a scale below its
         smallest number is degenerate.
+    codes_by : {"stored", "unrounded"}
+        Scale that codes of an array are computed with: as it is kept; or as it was before it was rounded to half
+        precision, which is then the last step, and rounds an offset, too. Values, and codes under parameters that are
+        given, always come from what is kept.
+    value_type : {"compute", "result"}
+        Type to which each operation on the way from codes to values is rounded: F, and only the result to another
+        dtype that is asked for; or that dtype, if it is bfloat16 or float16, after F.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
-    scale_rounding : {"nearest", "power_of_two"}
-        The rounding of an asymmetric scale: to the nearest number; or to the smallest power of two, a normal number,
-        by which the range has at most qmax - qmin steps, rounded by `rounding`.
-    scale_sign : {"positive", "negative", "nearer_end"}
-        The sign of an asymmetric scale that is not degenerate: positive; negative; or negative if ``-lo > hi``. A range
-        with a negative scale is read from its other end: formulas of zero points have hi in the place of lo, and lo in
-        that of hi.
+    scale_sign : {"positive", "negative", "nearer_end", "farther_end"}
+        Sign of an asymmetric scale, unless it was replaced by another number than the floor: positive; negative; or
+        negative if ``-lo > hi``, or unless ``abs(lo) > abs(hi)``. So the end that is nearer to 0, or farther, has the
+        code qmin. A range with a negative scale is read from its other end: formulas of zero points have hi in the
+        place of lo, and lo in that of hi.
+    scale_rounding : {"nearest", "whole_steps", "power_of_two"}
+        With "whole_steps" the offset becomes a whole number of steps, after a scale that is degenerate was replaced: k
+        is ``rint(offset / scale)``, and where it is finite and not 0 the scale becomes ``offset / k``; where it is 0
+        the offset becomes 0. That needs an offset at the lowest code. With "power_of_two" an asymmetric scale becomes
+        the smallest power of two, a normal number, by which the range has at most qmax - qmin steps, rounded by
+        `rounding`.
     scale_floor : float or None
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
         where these are rounded to that of the input.
@@ -127,9 +140,10 @@ class Convention:
     decode : {"point", "middle"}
         The value of a code: ``(code - zero_point) * scale`` (with an offset: ``offset + steps * scale``), or half a
         step more.
-    symmetric_extreme : {"magnitude", "signed"}
+    symmetric_extreme : {"magnitude", "signed", "signed_low"}
         A symmetric scale comes from ``max(-lo, hi)``; or from whichever of lo and hi is larger in magnitude, as ``it /
-        -(divisor / 2)``, and is then negative for hi.
+        -(divisor / 2)``, and is then negative for hi. With "signed_low" lo stands for ``-abs(lo)``, and is not widened
+        to 0: the scale of a positive constant is positive, and its code is clamped.
     searched_signed : tuple of str
         Formats whose symmetric scales are "signed" where a range is searched for.
     narrow : str or tuple of str
@@ -164,10 +178,12 @@ class Convention:
     operation_type: str = _one_of("compute", "input")
     parameter_type: str = _one_of("compute", "float64")
     stored_type: str = _one_of("compute", "float64", "input", "float32", *_HALVES)
+    codes_by: str = _one_of("stored", "unrounded")
+    value_type: str = _one_of("compute", "result")
     span_type: str = _one_of("parameter", "compute")
     divisor: str = _one_of("steps", "codes")
-    scale_rounding: str = _one_of("nearest", "power_of_two")
-    scale_sign: str = _one_of("positive", "negative", "nearer_end")
+    scale_sign: str = _one_of("positive", "negative", "nearer_end", "farther_end")
+    scale_rounding: str = _one_of("nearest", "whole_steps", "power_of_two")
     scale_floor: float | None = None
     tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
@@ -187,7 +203,7 @@ class Convention:
     rounding: str = _one_of(*_ROUNDINGS)
     cut_from: int = 0
     decode: str = _one_of("point", "middle")
-    symmetric_extreme: str = _one_of("magnitude", "signed")
+    symmetric_extreme: str = _one_of("magnitude", "signed", "signed_low")
     searched_signed: tuple[str, ...] = ()
     narrow: str | tuple[str, ...] = "all"
     reserves_fill: bool = False
@@ -240,8 +256,19 @@ class Convention:
         at_lowest = (self.zero_point, self.offset_code) == ("offset", "lowest")
         if self.offset_rounding == "float32_below" and not at_lowest:
             raise ValueError("offset_rounding='float32_below' needs zero_point='offset' and offset_code='lowest'")
-        if self.tiny_scale == "reaching" and self.symmetric_extreme == "signed":
+        if self.tiny_scale == "reaching" and self.symmetric_extreme != "magnitude":
             raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude', which gives positive scales")
+        in_halves = self.operation_type == "compute" and self.stored_type not in ("float64", "float32")
+        if self.codes_by == "unrounded" and not in_halves:
+            raise ValueError(
+                "codes_by='unrounded' needs operation_type='compute' and scales that are kept in F or half precision"
+            )
+        if self.codes_by == "unrounded" and self.by_range:
+            raise ValueError(
+                f"codes_by='unrounded' needs a quotient other than {self.quotient!r}, which decodes values"
+            )
+        if self.scale_rounding == "whole_steps" and not at_lowest:
+            raise ValueError("scale_rounding='whole_steps' needs zero_point='offset' and offset_code='lowest'")
         self._check_variants()
 
     def _check_variants(self) -> None:
@@ -259,9 +286,14 @@ class Convention:
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
             raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
-        for name in ("formats", "searched_signed"):
-            if not _are_of(getattr(self, name), QTYPES):
+        for name, known in (("formats", (*QTYPES, SUMS.name)), ("searched_signed", QTYPES)):
+            if not _are_of(getattr(self, name), known):
                 raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
+        of_zero = (self.compute_type, self.zero_point) == ("float64", "offset") and self.offset_code != "lowest"
+        if SUMS.name in self.formats and not of_zero:
+            raise ValueError(
+                "format int32 needs compute_type='float64' and zero_point='offset' of another code than qmin"
+            )
         if not ((isinstance(self.narrow, str) and self.narrow == "all") or _are_of(self.narrow, QTYPES)):
             raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
         for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):
@@ -305,11 +337,22 @@ class Convention:
         half = dtype.name if dtype.name in _HALVES else ""
         scale = half if "input" in (self.operation_type, self.stored_type) else ""
         scale = self.stored_type if self.stored_type in _HALVES else scale
+        if self.codes_by == "unrounded":
+            return HalfPrecision(kept=scale)
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
     def computes_in(self, values: np.dtype[Any]) -> np.dtype[Any]:
         """Return F for values of which other rows have the compute type `values`."""
         return np.dtype(np.float64) if self.compute_type == "float64" else values
+
+    def half_of_values(self, dtype: np.dtype[Any]) -> str:
+        """Return the dtype of half precision to which operations on values are rounded, for values of a dtype."""
+        return dtype.name if self.value_type == "result" and dtype.name in _HALVES else ""
+
+    @cached_property
+    def before_rounding(self) -> Convention:
+        """The row whose parameters are those that codes are computed with, before ``codes_by`` has them rounded."""
+        return self if self.codes_by == "stored" else replace(self, codes_by="stored", stored_type="compute")
 
     def dtypes(self, qtype: QType, compute: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
         """Return the types of scales and of zero points for values of a compute type."""
@@ -320,7 +363,7 @@ class Convention:
     @cached_property
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
-        from_range = self.symmetric_extreme == "signed" or self.scale_sign != "positive"
+        from_range = self.symmetric_extreme != "magnitude" or self.scale_sign != "positive"
         of_variant = any(name == "scale_sign" and value != "positive" for _, name, value in self.variants)
         return from_range or of_variant or self.degenerate == "value" or bool(self.searched_signed)
 

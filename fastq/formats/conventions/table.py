@@ -18,6 +18,7 @@ for _row in _ROWS:
 
 
 _SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
+_SPELLINGS |= {"nifti": "nibabel", "eccodes": "grib", "pyedflib": "edf", "ncpdq": "nco", "astropy": "fits"}
 
 
 def as_convention(convention: str | Convention) -> Convention:

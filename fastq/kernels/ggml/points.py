@@ -18,7 +18,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.gguf_grids import Grid
 from fastq.kernels.codebooks import constant_array, permute
-from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, nearest, select_each
+from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, fit_positive, nearest, select_each
 from fastq.kernels.ggml.spec import half
 from fastq.kernels.ggml.weights import mean_square_of_weights, weigh
 
@@ -98,8 +98,13 @@ def quantize_points(spec, group, numbers):
         weigh(spec, group, j * spec.sub, spec.sub, mean, part.w)
         signs = v.advance(numbers.signs, j * (spec.sub // 8) * LANES)
         largest = _magnitudes(spec, v.advance(group.x, j * spec.sub * LANES), part, signs)
-        scale = _fit_points(spec, part, largest)
         is_zero = largest < v.constant(spec.tiny, zero)
+        if spec.steps_before:
+            before = fit_positive(part.x, part.w, part.roots, spec.sub, spec.steps_before)
+            largest = before * v.constant(spec.levels, zero)
+            is_zero = is_zero | ~(largest > zero)
+            _store_roots(spec, part)
+        scale = _fit_points(spec, part, largest)
         turned = scale < zero
         scale = v.select(is_zero, zero, v.select(turned, -scale, scale))
         _store_codes(spec, part, is_zero, v.advance(numbers.codes, j * (spec.sub // spec.width) * LANES))
@@ -161,6 +166,13 @@ def _magnitudes(spec, x, part, signs):
 
 
 @traced
+def _store_roots(spec, part):
+    """Write the roots of weights, whose room was that of other numbers."""
+    for i in range(0, spec.sub * LANES, LANES):
+        v.store(part.roots, i, v.sqrt(v.load(part.w, i, F32)))
+
+
+@traced
 def _all_signs(spec):
     return (1 << spec.sign_bits) - 1
 
@@ -214,7 +226,9 @@ def _fit_points(spec, part, largest):
         fitted = sum_xq / sum_q2
         scale, best = select_each(better, (fitted, fitted * sum_xq), (scale, best))
         for k in range(0, codes, LANES):
-            v.store(part.chosen, k, v.select(better, v.load(part.tried, k, I32), v.load(part.chosen, k, I32)))
+            point = v.load(part.tried, k, I32)
+            point = point | off if spec.takes_always else point
+            v.store(part.chosen, k, v.select(better, point, v.load(part.chosen, k, I32)))
     some = none
     for k in range(0, codes, LANES):
         some = some | v.load(part.chosen, k, I32)

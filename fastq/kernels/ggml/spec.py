@@ -39,6 +39,7 @@ class BlockSpec(Constants):
         self.scale_steps = getattr(row, "scale_steps", 0)
         self.code = types.uint16 if row.bits > 8 else types.uint8
         self.of_mean = 0.0  # see PointSearch
+        self.spread = 1.0 if row.bits == 2 else 2.0  # of the mean square of a block in weights
         if isinstance(row, GridFormat) and row.search:
             self._search_points(row.grid, row.search)
         self.polishes = 2 if not row.count("scales") and row.width("d") == 16 else 0
@@ -49,7 +50,10 @@ class BlockSpec(Constants):
         self.delta = search.delta
         self.tiny = search.tiny
         self.raised = search.raised
-        self.takes_all_again = search.takes_all_again
+        self.takes_all_again = search.takes_again != "off"
+        self.takes_always = search.takes_again == "always"
+        self.spread = search.spread
+        self.steps_before = search.steps_before
         self.of_mean = 0.0 if self.weighted else search.of_mean
         self.width = grid.width
         self.levels = len(grid.levels)

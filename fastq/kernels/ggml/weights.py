@@ -27,7 +27,7 @@ def mean_square_of_weights(spec, group):
     if row.of_rows:
         return v.load(group.means, 0, F32)
     total = sum_of_squares(group.x, row.size)
-    return total * v.constant(1.0 if row.bits == 2 else 2.0, total) / v.constant(row.size, total)
+    return total * v.constant(spec.spread, total) / v.constant(row.size, total)
 
 
 @traced

@@ -39,7 +39,7 @@ def parts_of(config: Mapping[str, Any], keys: Iterable[str] | None = None) -> li
 def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the quantization entry of config.json, empty without one."""
     if isinstance(config.get("quantization"), dict):  # MLX, regardless of other entries
-        return {"quant_method": MLX}
+        return {**config["quantization"], "quant_method": MLX}
     for part in parts_of(config, LANGUAGE):
         for key in (KEY, OLD_KEY):
             entry = part.get(key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from fastq.tools.checkpoints.config_json import KEY, MLX
 from fastq.tools.checkpoints.float8_weights import CODES, SCALES_OF_EXPERTS, float8_weight, mxfp4_weight
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.gptq_awq_weights import packed_weight
+from fastq.tools.checkpoints.mlx_weights import mlx_options, mlx_weight
 from fastq.tools.checkpoints.quantization_config import METHOD, StoredSchemes, check_undone
 from fastq.tools.checkpoints.stored_weights import ORDER, RECIPROCAL, SUFFIXES, StoredWeight
 from fastq.tools.files.naming_errors import naming
@@ -34,8 +34,6 @@ UNAMBIGUOUS: tuple[Entry, ...] = (
     {"quant_method": "mxfp4"},
     {"quant_method": "modelopt", "quant_algo": "NVFP4"},
 )
-RENAMED = f"rename {KEY} in config.json to quantization, then "  # which mlx_lm 0.32 reads
-OF_MLX = "mlx_lm.convert --hf-path {} --mlx-path OUT --dequantize writes floats, which fastq convert reads"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +63,7 @@ def stored_weights(source: ModelFolder) -> StoredWeights:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
     name_of_method = _method_of(source, entry)
     if name_of_method not in METHODS:
-        advice = ADVICE
-        if name_of_method == MLX:
-            renamed = "" if "quantization" in source.config else RENAMED
-            advice = f"{renamed}{OF_MLX.format(shlex.quote(str(source.path)))}"
-        raise ValueError(f"its {KEY} is of {shown(name_of_method)}; known are {', '.join(METHODS)}: {advice}")
+        raise ValueError(f"its {KEY} is of {shown(name_of_method)}; known are {', '.join(METHODS)}: {ADVICE}")
     check_undone(entry)
     method = METHODS[name_of_method]
     weights = StoredWeights(_read_weights(source, method, method.read_options(entry)))
@@ -170,6 +164,12 @@ METHODS = {
     "modelopt_mixed": _MODELOPT,
     "mxfp4": Method(
         ends=("_blocks",), read_options=lambda entry: entry, read_weight=mxfp4_weight, parts=("_blocks", "_scales")
+    ),
+    MLX: Method(
+        ends=(".weight",),
+        read_options=mlx_options,
+        read_weight=mlx_weight,
+        parts=(".scales", ".biases", ".global_scale"),
     ),
     "awq": _packed_method(gptq_awq_weights.awq_options),
     "gptq": _packed_method(gptq_awq_weights.gptq_options),

@@ -293,7 +293,7 @@ def _encode(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Arra
     if target.scale is not None:
         values *= target.scale
     if target.kind.block > 1:
-        stored = gguf.quantize(values, name, range=target.range, imatrix=target.weights)
+        stored = gguf.quantize(values, name, range=target.range, importance=target.weights)
         return stored, values, gguf.dequantize(stored, name)
     with np.errstate(over="ignore"):
         stored = _checked_finite(values.astype(numpy_dtype(target.kind), copy=False), target.kind)

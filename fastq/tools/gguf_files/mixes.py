@@ -27,7 +27,7 @@ class Mix:
 
     def needs(self, name: str, kind: TensorType) -> bool:
         """Return whether llama-quantize gives a tensor a type with an importance matrix only."""
-        low = kind.name in ("IQ2_S", "IQ3_XXS") or (self.name, kind.name) == ("Q2_K_S", "Q2_K")
+        low = kind.name in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS") or (self.name, kind.name) == ("Q2_K_S", "Q2_K")
         return low and name not in _NAMED
 
 
@@ -51,6 +51,9 @@ MIXES = {
         Mix("Q5_K_M", 17, "Q5_K"),
         Mix("Q6_K", 18, "Q6_K"),
         Mix("IQ4_NL", 25, "IQ4_NL"),
+        Mix("IQ2_XXS", 19, "IQ2_XXS", needs_imatrix=True),
+        Mix("IQ2_XS", 20, "IQ2_XS", needs_imatrix=True),
+        Mix("IQ2_S", 28, "IQ2_XS", needs_imatrix=True),
         Mix("IQ2_M", 29, "IQ2_S", needs_imatrix=True),
         Mix("IQ3_XXS", 23, "IQ3_XXS", needs_imatrix=True),
         Mix("IQ3_XS", 22, "IQ3_S", needs_imatrix=True),
@@ -67,7 +70,7 @@ FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F1
 LIKE_MIX = "Q8_0"  # the mix of `fastq gguf --like` without a TYPE
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 # mixes of llama-quantize only: fastq does not quantize to their types
-OTHERS = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "COPY")  # Q2_0, too: the package gguf reads no such file
+OTHERS = ("IQ1_S", "IQ1_M", "COPY")  # Q2_0, too: the package gguf reads no such file
 
 
 def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
@@ -216,6 +219,9 @@ class TypeRule:
         return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(role)
 
 
+_IQ2_LESS = "IQ2_XXS IQ2_XS"
+_IQ2_MORE = "IQ2_S IQ2_M"
+_IQ2 = f"{_IQ2_LESS} {_IQ2_MORE}"
 _IQ3 = "IQ3_XXS IQ3_XS IQ3_S IQ3_M"
 MOE = "MXFP4_MOE"  # experts in MXFP4, everything else in Q8_0
 _EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}  # it also has several of other matrices
@@ -252,12 +258,14 @@ def _is_between(role: TensorRole) -> bool:
 
 
 RULES = (
-    TypeRule(VALUES, "Q4_K", "IQ2_M", lambda role: _shares_keys(role) or role.model.experts >= 4),
-    TypeRule(VALUES, "IQ3_S", "IQ2_M"),
-    TypeRule(KEYS, "Q4_K", "IQ2_M", _has_eight_experts),
-    TypeRule(DOWN, "IQ3_S", "IQ2_M", lambda role: _is_in_first(role, 8)),
-    TypeRule(ATTENTION, "Q5_K", "IQ2_M", _has_eight_experts),
-    TypeRule(ATTENTION, "IQ3_S", "IQ2_M"),
+    TypeRule(VALUES, "Q4_K", _IQ2, lambda role: _shares_keys(role) or role.model.experts >= 4),
+    TypeRule(VALUES, "Q2_K", _IQ2_LESS),
+    TypeRule(VALUES, "IQ3_S", _IQ2_MORE),
+    TypeRule(KEYS, "Q4_K", _IQ2, _has_eight_experts),
+    TypeRule(DOWN, "Q2_K", _IQ2_LESS, lambda role: _is_in_first(role, 8)),
+    TypeRule(DOWN, "IQ3_S", _IQ2_MORE, lambda role: _is_in_first(role, 8)),
+    TypeRule(ATTENTION, "Q5_K", _IQ2, _has_eight_experts),
+    TypeRule(ATTENTION, "IQ3_S", _IQ2_MORE),
     TypeRule(VALUES, "Q8_0", when=_has_eight_experts),
     TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S", _shares_keys),
     TypeRule(VALUES, "Q4_K", "IQ3_M"),
@@ -299,9 +307,10 @@ RULES = (
     TypeRule(ATTENTION, "Q4_K", "Q3_K_M IQ3_M"),
     TypeRule(ATTENTION, "Q5_K", "Q3_K_L"),
     TypeRule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0"),
-    TypeRule(EMBEDDING, "IQ3_S", "IQ2_M IQ3_XXS"),
+    TypeRule(EMBEDDING, "Q2_K", _IQ2_LESS),
+    TypeRule(EMBEDDING, "IQ3_S", f"{_IQ2_MORE} IQ3_XXS"),
 )
-_LOW = "IQ2_M", "IQ3_XXS"  # whose output gets a bit less
+_LOW = *_IQ2.split(), "IQ3_XXS"  # whose output gets a bit less
 _RAISED_OF_70B = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
 
 # Types for rows that are not whole blocks; F16 if they do not fit either
@@ -426,7 +435,7 @@ class _Types:
         role = TensorRole(self._model, layer, layers, self._has_imatrix)
         rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
         kind = (rule.kind if rule else None) or self._mix.default
-        is_raised = purpose == VALUES and self._model.is_70b and self._mix.name != "IQ2_M"
+        is_raised = purpose == VALUES and self._model.is_70b and self._mix.name not in _IQ2.split()
         return _RAISED_OF_70B.get(kind, kind) if is_raised else kind
 
 

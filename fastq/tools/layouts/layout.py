@@ -128,20 +128,22 @@ class BlockedWeight(NamedTuple):
 
 
 def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
-    """Return a stored array; where a scale is 0, with the codes of zeros and a scale of 1.
+    """Return a stored array; where a scale is 0, with the codes of zeros, or of the offset, and a scale of 1.
 
-    The values are the same as ``(code - zero_point) * 0``. Groups of zeros have such scales, and experts that
-    calibration never met. Raise ValueError, with the name of the scales, if other scales are not positive and finite.
+    The values are the same as ``(code - zero_point) * 0``, or ``offset + code * 0``. Groups of zeros have such scales,
+    and experts that calibration never met. Raise ValueError, with the name of the scales, if other scales are not
+    positive and finite.
     """
     scale = as_array(q.scale, "q.scale").astype(np.float32, copy=False)
-    magnitude = np.abs(scale) if as_convention(q.convention).signed_scale else scale
+    row = as_convention(q.convention)
+    magnitude = np.abs(scale) if row.signed_scale else scale
     bad = scale[~((magnitude >= 0) & (magnitude < np.inf))]
     if bad.size:
         raise ValueError(f"{name} has a scale of {bad[0]}, which must be 0 or more and finite")
     is_zero = scale == 0
     if not is_zero.any():
         return q
-    zeros = _for_elements(q.zero_point, q)
+    zeros = 0 if row.zero_point == "offset" else _for_elements(q.zero_point, q)
     codes = np.where(_for_elements(is_zero, q), zeros, q.unpacked()).astype(q.dtype.storage)
     params = q.qparams.with_values(np.where(is_zero, np.ones_like(q.scale), q.scale), q.zero_point)
     return QuantizedArray(pack(codes, q.dtype) if q.dtype.packed else codes, params, q.shape)

@@ -843,8 +843,8 @@ class _Drawing:
             x = np.where(np.abs(x.astype(np.float64)) < 6e4, x, x.dtype.type(1))
         x = self.placed(x, lists=False)
         self.args = [x, self.random.choice([form.name, form.number])]
-        if self.random.random() < 0.2:
-            self.options["imatrix"] = self.imatrix(shape)
+        if self.random.random() < (0.98 if form.needs_importance else 0.2):
+            self.options["importance"] = self.imatrix(shape)
         if self.random.random() < (0.4 if form.trials else 0.02):
             self.options["range"] = "mse"
         self.with_out((*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8)

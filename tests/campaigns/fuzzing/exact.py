@@ -242,17 +242,22 @@ def value_of_code(code, form):
     return None if size > form.largest else sign * numbers(form)[size]
 
 
-def value(code, stored, zero, row, codes, ftype):
-    """The value of an integer code, by the formulas of a convention."""
+def value(code, stored, zero, row, codes, ftype, dtype):
+    """The value of an integer code, by the formulas of a convention, before it is rounded to a dtype."""
     first, last = codes
-    scale, zero, half = rounded(stored, ftype), rounded(zero, ftype), Fraction(row.decode == "middle", 2)
+    half = dtype if row.value_type == "result" and dtype in _HALVES else ""
+    scale, zero = rounded(stored, ftype), rounded(zero, ftype)
+    base = zero if row.zero_point != "offset" else Fraction(first if row.offset_code == "lowest" else 0)
+    steps = twice_rounded(add(Fraction(code), -base), ftype, half)
+    if row.decode == "middle":
+        steps = twice_rounded(add(steps, Fraction(1, 2)), ftype, half)
     if row.zero_point != "offset":
-        return rounded(multiply(rounded(add(rounded(code - zero, ftype), half), ftype), scale), ftype)
-    steps = code - (first if row.offset_code == "lowest" else 0) + half
+        return rounded(multiply(steps, scale), ftype)
     if row.by_range:
         n = Fraction(last - first)
-        steps, scale = rounded(steps / n, ftype), rounded(rounded(n * stored, "float64"), ftype)
-    return rounded(add(rounded(multiply(Fraction(steps), scale), ftype), zero), ftype)
+        steps = twice_rounded(divide(steps, n), ftype, half)
+        scale = rounded(rounded(n * stored, "float64"), ftype)
+    return rounded(add(twice_rounded(multiply(steps, scale), ftype, half), zero), ftype)
 
 
 # --- what is compared -------------------------------------------------------------------------------------------------
@@ -363,13 +368,16 @@ def _check_values(codes, shape, p, ftype, actual):
             step = value_of_code(code, form) if form else Fraction(code, 64)
             expected = rounded(multiply(step, rounded(scale, ftype)), ftype)
         else:
-            expected = value(code, scale, zero, row, allowed, ftype)
+            expected = value(code, scale, zero, row, allowed, ftype, actual.dtype.name)
         _expect(f"value {k}", number(found), rounded(expected, actual.dtype.name))
     return True
 
 
 def _check_parameters(x, p):
-    """Parameters of ranges: of integers by the formulas of any convention, of other formats by those of "onnx"."""
+    """Check parameters of ranges, and return those that codes are computed with.
+
+    Those of integers are by the formulas of any convention, those of other formats by those of "onnx".
+    """
     qtype, row = as_qtype(p.dtype), _row_of(p)
     ftype = compute_type(x.dtype, row)
     kept = "float64" if row.stored_type == "float64" else ftype
@@ -383,6 +391,10 @@ def _check_parameters(x, p):
         codes = -numbers(qtype.float_format)[-2], numbers(qtype.float_format)[-2]
     else:
         codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
+    half = x.dtype.name if row.stored_type == "input" else row.stored_type
+    half = half if half in _HALVES else ""
+    is_first = row.codes_by == "stored"  # whether scales are rounded first
+    unrounded = []
     for which, (group, *found) in enumerate(groups):
         lo, hi = (rounded(end, ftype) for end in (min(group), max(group)))
         size = max(-lo, hi, Fraction(0))
@@ -391,11 +403,21 @@ def _check_parameters(x, p):
         elif qtype.codebook:
             step, point = size, 0
         else:
-            half = x.dtype.name if row.stored_type == "input" else row.stored_type
-            half = half if half in _HALVES else ""
-            found_by_range = range_parameters(lo, hi, row, codes, p.symmetric, ftype, half)
+            found_by_range = range_parameters(lo, hi, row, codes, p.symmetric, ftype, half if is_first else "")
             step, point = (rounded(each, kept) for each in found_by_range)
+        unrounded += [(step, point)]
+        if half and not is_first:
+            least = Fraction(2) ** _TYPES[half][1]
+            step = _positive(abs(step), half, least) * (1 if step > 0 else -1)
+            point = rounded(point, half) if row.zero_point == "offset" else point
         _expect(f"scale and zero_point {which}", found, [step, point])
+    if is_first or not half:
+        return p
+    steps, points = (np.array([float(each) for each in numbers]) for numbers in zip(*unrounded, strict=True))
+    scale, zero_point = np.asarray(p.scale), np.asarray(p.zero_point)
+    return p.with_values(
+        steps.reshape(scale.shape).astype(scale.dtype), points.reshape(scale.shape).astype(zero_point.dtype)
+    )
 
 
 def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
@@ -412,8 +434,10 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if row.offset_rounding == "float32_below" and not symmetric:
         lo = _float32_below(lo)
     if symmetric:
-        signed = row.symmetric_extreme == "signed"
-        scale = rounded((-hi if hi > -lo else -lo) / (steps / 2) if signed else max(-lo, hi) / (steps / 2), ptype)
+        least = -abs(smallest) if row.symmetric_extreme == "signed_low" else lo
+        signed = row.symmetric_extreme != "magnitude"
+        extreme = (-hi if hi > -least else -least) if signed else max(-lo, hi)
+        scale = rounded(extreme / (steps / 2), ptype)
     elif row.span_type == "compute":
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
@@ -456,8 +480,13 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if symmetric:
         point = Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
         return rounded(scale, kept), point
-    if row.scale_sign != "positive" and not degenerate and (row.scale_sign == "negative" or -lo > hi):
+    turns = {"negative": True, "nearer_end": -lo > hi, "farther_end": abs(lo) <= abs(hi)}
+    if not degenerate and turns.get(row.scale_sign, False):
         scale, lo, hi = -scale, hi, lo
+    if row.scale_rounding == "whole_steps":
+        k = whole(rounded(divide(lo, scale), ptype))
+        scale = rounded(divide(lo, k), ptype) if k not in (0, INF, -INF) else scale
+        lo = lo if k else Fraction(0)
     if row.zero_point == "offset":
         offset = {
             "lowest": lambda: lo,
@@ -571,17 +600,18 @@ def _ranged(call, result):
     if isinstance(result, np.ndarray):
         options = {name: each for name, each in call.options.items() if name not in ("saturate", "out")}
         p = fastq.reference.choose_qparams(*call.args, **options)
-    _check_parameters(x, p)
-    return p is result or _with_parameters(call, p, result)
+    by = _check_parameters(x, p)
+    return p is result or _with_parameters(call, p, result, by=by)
 
 
-def _with_parameters(call, p, result, codes=None):
-    """Codes by parameters, or what values these stand for."""
+def _with_parameters(call, p, result, codes=None, by=None):
+    """Codes by parameters, or what values these stand for; codes by other parameters if they are given."""
     x, qtype, stored = _plain(call.args[0]), as_qtype(p.dtype), getattr(result, "codes", codes)
     ftype = compute_type(x.dtype, _row(p.convention))
     if (p := _stored(p, ftype)) is None:
         return False
-    codes = _codes(x, p, call.options.get("nan", "raise"), call.options.get("saturate", True))
+    by = p if by is None else _stored(by, ftype)
+    codes = _codes(x, by, call.options.get("nan", "raise"), call.options.get("saturate", True))
     if stored is None:
         return _check_values(codes, x.shape, p, ftype, _plain(result))
     _expect("codes", (_flat(stored, qtype), stored.shape), _packed(codes, x.shape, qtype))

@@ -1,9 +1,25 @@
 """The systems: adapters that import them only when called."""
 
-from systems import embeddings, media, netcdf, onnx_runtime, science, tflite, torch_eager, torch_libraries, vectors
+from systems import (
+    embeddings,
+    media,
+    mlx,
+    netcdf,
+    nncf,
+    onnx_runtime,
+    quanto,
+    science,
+    tflite,
+    torch_eager,
+    torch_libraries,
+    vectors,
+)
 
 SYSTEMS = tuple(
     system
-    for module in (onnx_runtime, torch_eager, torch_libraries, tflite, embeddings, vectors, netcdf, science, media)
+    for module in (
+        *(onnx_runtime, torch_eager, torch_libraries, quanto, mlx, nncf, tflite),
+        *(embeddings, vectors, netcdf, science, media),
+    )
     for system in module.SYSTEMS
 )

@@ -115,6 +115,19 @@ def cdo(x, case):
         return Quantized()
 
 
+def fits(x, case, scale, zero_point):
+    """Tiles of CompImageHDU, a row each, by a step that is given: astropy rounds it to float32, and chooses ZZERO."""
+    from astropy.io.fits.hdu.compressed._quantization import Quantize
+
+    del zero_point
+    tiles = []
+    for tile, step in zip(x, scale, strict=True):
+        system = Quantize(row=0, dither_method=-1, quantize_level=-float(step), bitpix=-8 * x.itemsize)
+        codes, used, offset = system.encode_quantized(tile)
+        tiles.append((codes, used, offset, system.decode_quantized(codes, used, offset)))
+    return Quantized(*map(np.array, zip(*tiles, strict=True)))
+
+
 BOTH = "float32", "float64"
 
 SYSTEMS = (
@@ -179,5 +192,20 @@ SYSTEMS = (
         undefined='A code beyond its type is an error, "Numeric conversion not representable": that of a constant that '
         "does not fit, of ranges whose scale is subnormal, and with U16 that of the smallest value where it lies below "
         "add_offset by rounding. Codes of U16 are cut off by netCDF; the others are rounded by CDO.",
+    ),
+    System(
+        "fits",
+        ("astropy",),
+        fits,
+        tuple(Case("int16", per="channel", values=values) for values in BOTH),
+        neighbour="cf",
+        given=True,
+        leads=True,
+        except_for=("subnormal",),
+        undefined="The scale is the caller's, or of the noise; the offset is astropy's, trunc(lo / scale + 0.5) * "
+        "scale, and codes are int32: here a range of int16 begins at 0, and quantize_linear takes ZSCALE and "
+        "ZZERO. NaN becomes "
+        "ZBLANK; a tile with an infinity, or a constant one, is stored without loss. Dithering adds to the quotient "
+        "what it takes away from the code: quantize_linear with scale 1 of (x - ZZERO) / ZSCALE + r - 0.5.",
     ),
 )

@@ -111,7 +111,8 @@ SYSTEMS = (
         neighbour="sentence-transformers",
         tie=0.0,
         except_for=("large", "nearly overflowing"),
-        undefined="Vectors whose distances overflow cannot be indexed. Vectors with NaN or an infinity are left out of the index. Cosine makes vectors of length 1 first. The range is kept as a scale: of one range in 512 "
-        "255 times that is not the range but the number before it, and float64 values next to a border get the next code.",
+        undefined="Vectors whose distances overflow cannot be indexed; those with NaN or an infinity are left out. "
+        "Cosine makes vectors of length 1 first. The range is kept as a scale, and of one range in 512 the scale "
+        "gives the number before it: there float64 values next to a border may get the next code.",
     ),
 )

@@ -40,8 +40,8 @@ def test_kernels_do_as_the_reference(case):
 def check_kernel(case):
     name, weights = split(case)
     x = rows_of_all(7, seed=3)
-    expected = reference.gguf.quantize(x, name, range="mse", imatrix=weights)
-    same_bytes(fastq.gguf.quantize(x, name, range="mse", imatrix=weights), expected)
+    expected = reference.gguf.quantize(x, name, range="mse", importance=weights)
+    same_bytes(fastq.gguf.quantize(x, name, range="mse", importance=weights), expected)
     same_values(fastq.gguf.dequantize(expected, name), oracle("dequantize", expected, name))
 
 
@@ -57,7 +57,7 @@ def check_never_worse(case):
     x = rows_of_all(20, seed=4)
     with np.errstate(under="ignore"):
         found, own = (
-            errors(x, reference.gguf.quantize(x, name, range=method, imatrix=weights), name, weights).sum(axis=1)
+            errors(x, reference.gguf.quantize(x, name, range=method, importance=weights), name, weights).sum(axis=1)
             for method in ("mse", "minmax")
         )
     assert not (found > own).any(), "different: worse than ggml"
@@ -128,7 +128,7 @@ def test_importance_weighs_the_squares(name):
     """In each block the columns that count get less error than without weights, and no type ignores them."""
     x, weights = rows_of("normal", 30), np.tile(np.float32([100, 1, 1, 1]), 256)
     found, plain = (
-        errors(x, reference.gguf.quantize(x, name, range="mse", imatrix=each), name) for each in (weights, None)
+        errors(x, reference.gguf.quantize(x, name, range="mse", importance=each), name) for each in (weights, None)
     )
     where = weights.reshape(-1, BLOCK_FORMATS[name].size) > 1
     counting = np.broadcast_to(where, (30, *where.shape)).reshape(found.shape)
@@ -142,7 +142,7 @@ def test_layouts_dtypes_and_threads(case, threads):
     name, weights = split(case)
     width = 2 * max(BLOCK_FORMATS[name].size, 64)
     x, weights = rows_of("magnitudes", 38)[:, :width], None if weights is None else weights[:width]
-    options = {"range": "mse", "imatrix": weights}
+    options = {"range": "mse", "importance": weights}
     expected = reference.gguf.quantize(x, name, **options)
     check_memory(x, name, threads, **options)
     for rows in (1, 15, 17):
@@ -173,7 +173,7 @@ def test_blocks_that_ggml_refuses_are_refused(case):
         x[13, -2] = bad
         for api in (fastq, reference):
             own, found = (
-                told(lambda api=api, x=x, range=range: api.gguf.quantize(x, name, range=range, imatrix=weights))
+                told(lambda api=api, x=x, range=range: api.gguf.quantize(x, name, range=range, importance=weights))
                 for range in ("minmax", "mse")
             )
             assert found == own
@@ -193,10 +193,10 @@ def test_magnitudes_at_both_ends(case):
         [rng.uniform(-top, top, (6, 512)), *(rng.standard_normal((3, 512)) * 2.0**-k for k in range(150))]
     )
     x, weights = x.astype(np.float32), None if weights is None else weights[:512]
-    options = {"range": "mse", "imatrix": weights}
+    options = {"range": "mse", "importance": weights}
     found = reference.gguf.quantize(x, name, **options)
     same_bytes(fastq.gguf.quantize(x, name, **options), found)
-    of_own = reference.gguf.quantize(x, name, imatrix=weights)
+    of_own = reference.gguf.quantize(x, name, importance=weights)
     with np.errstate(all="ignore"):
         squares = [errors(x, blocks, name, weights).sum(axis=1) for blocks in (found, of_own)]
     assert not (squares[0] > squares[1]).any()

@@ -279,7 +279,7 @@ REFUSED = {
 }
 REFUSED |= {
     "is of 'no quant_method'; known are": lambda: ({"a.weight": PLAIN}, {"load_in_4bit": True}),
-    "is of 'mlx'; known are": lambda: (
+    "nothing in it is quantized, although it has a quantization_config: no tensor is named .scales": lambda: (
         {"a.weight": PLAIN},
         None,
         None,

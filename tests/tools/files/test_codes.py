@@ -333,8 +333,8 @@ def test_blocks_of_short_axes_are_told_of(tmp_path):
 
 UNREAD = "if transformers loads it and model.dequantize() works"
 ENTRIES = {  # of config.json, and what a command says of the way back
-    "MLX": ({"quantization": {"group_size": 32, "bits": 4}}, "mlx_lm.convert --hf-path"),
-    "MLX, one key": ({"quantization_config": {"group_size": 32, "bits": 4}}, "mlx_lm.convert --hf-path"),
+    "MLX": ({"quantization": {"group_size": 32, "bits": 4}}, "--dequantize restores"),
+    "MLX, one key": ({"quantization_config": {"group_size": 32, "bits": 4}}, "--dequantize restores"),
     "torchao": ({"quantization_config": {"quant_method": "torchao"}}, UNREAD),
     "GPTQ": ({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}, "--dequantize restores"),
 }

@@ -228,7 +228,7 @@ def test_files_of_types_that_are_decoded_alone(here):
     gguf_files.write("q.gguf", tensors)
     run("gguf", "--dequantize", "q.gguf", "out.gguf")
     run("gguf", "q.gguf", "q8.gguf", "Q8_0", "--allow-requantize")
-    assert "IQ2_XXS" in run("inspect", "q.gguf")
+    assert "IQ1_M" in run("inspect", "q.gguf")
     assert "equal" in run("compare", "q.gguf", "out.gguf")
     opened = fastq.load("q.gguf")
     for name, (blocks, kind) in tensors.items():
@@ -276,8 +276,8 @@ def test_importance_goes_to_the_tensors_of_its_name(here, monkeypatch):
     model, seen = MODELS["many"], []
     original = fastq.gguf.quantize
 
-    def quantize(x, kind, imatrix=None, **options):
-        seen.append((x.shape, kind, None if imatrix is None else imatrix.tobytes()))
+    def quantize(x, kind, importance=None, **options):
+        seen.append((x.shape, kind, None if importance is None else importance.tobytes()))
         return original(x, kind)
 
     monkeypatch.setattr(fastq.gguf, "quantize", quantize)
@@ -347,8 +347,8 @@ def test_a_file_of_tensors_is_made_of_one_in_blocks(model, suffix):
 
 def test_a_type_that_fastq_does_not_know_is_one_line(here):
     path = gguf_models.write(here / "in.gguf", MODELS["odd"])
-    line = told("gguf", path, "out.gguf", "--type", "Q8_0", "--tensor-type", "attn_q=IQ2_XXS")
-    assert line == "Error: in.gguf: tensor 'blk.0.attn_qkv.weight' would be IQ2_XXS, which fastq does not quantize to\n"
+    line = told("gguf", path, "out.gguf", "--type", "Q8_0", "--tensor-type", "attn_q=IQ1_S")
+    assert line == "Error: in.gguf: tensor 'blk.0.attn_qkv.weight' would be IQ1_S, which fastq does not quantize to\n"
     assert os.listdir() == ["in.gguf"]
 
 

@@ -143,7 +143,7 @@ def test_calls_of_none_count_as_one():
         run("gguf", "in.gguf", "out.gguf", "Q4_0", "--imatrix", "imatrix.dat", "--force")
         blocks = read("out.gguf")[1]["blk.0.attn_q.weight"].data
         np.testing.assert_array_equal(
-            blocks, fastq.gguf.quantize(MODEL["blk.0.attn_q.weight"], "Q4_0", imatrix=rows[0])
+            blocks, fastq.gguf.quantize(MODEL["blk.0.attn_q.weight"], "Q4_0", importance=rows[0])
         )
 
 
@@ -195,10 +195,10 @@ def test_columns_without_importance_are_kept(name):
     for width in (form.group or form.size, 256, 512):
         holes, filled = weights.copy(), weights.copy()
         holes[:width], filled[:width] = 0, 1
-        blocks = fastq.gguf.quantize(x, name, imatrix=holes)
+        blocks = fastq.gguf.quantize(x, name, importance=holes)
         if form.group:
-            np.testing.assert_array_equal(blocks, fastq.gguf.quantize(x, name, imatrix=filled))
-        np.testing.assert_array_equal(blocks, fastq.reference.gguf.quantize(x, name, imatrix=holes))
+            np.testing.assert_array_equal(blocks, fastq.gguf.quantize(x, name, importance=filled))
+        np.testing.assert_array_equal(blocks, fastq.reference.gguf.quantize(x, name, importance=holes))
         error = decoded(blocks, name)[:, :width] - x[:, :width]
         assert 10 * np.log10((x[:, :width] ** 2).sum() / (error**2).sum()) > 8
 
@@ -250,7 +250,7 @@ def test_tensors_of_least_error(kind, weighted):
         x, shape = MODEL[name], (-1, *(1,) * (MODEL[name].ndim - 2), 256)
         weights = ALL[name][0].reshape(shape) if weighted else None
         weights = weights[0] if weighted and x.ndim == 2 else weights
-        expected = fastq.gguf.quantize(x, kind, range="mse", imatrix=weights)
+        expected = fastq.gguf.quantize(x, kind, range="mse", importance=weights)
         assert found[name].tensor_type.name == own[name].tensor_type.name == kind
         np.testing.assert_array_equal(found[name].data, expected)
         assert (found[name].data != own[name].data).any()
@@ -314,7 +314,7 @@ def test_blocks_that_fastq_does_not_read(options):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(name, "BF16; only llama-quantize makes it") for name in (*OTHERS, "iq2_xs")]
+    [(name, "BF16; only llama-quantize makes it") for name in (*OTHERS, "iq1_s")]
     + [(name, f"--tensor-type .={name} with one of them") for name in ("MXFP4", "NVFP4", "Q2_0", "I8")]
     + [("Q4_9", "'Q4_9' is not one of Q4_0"), ("99", "'99' is not one of Q4_0")]
     + [("q4km", ": did you mean Q4_K_M?"), ("Q8_0 --output-tensor-type q6k", ": did you mean Q6_K?")],

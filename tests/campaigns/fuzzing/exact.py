@@ -444,13 +444,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = _asymmetric_scale(lo, hi, steps, ptype)
     if row.scale_rounding == "power_of_two" and not symmetric and scale:
         scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
-    if (
-        row.by_range
-        and not symmetric
-        and rounded(rounded((last - first) * scale, "float64"), ftype)
-        > rounded(rounded(hi, ftype) - rounded(lo, ftype), ftype)
-    ):
-        scale = number(np.nextafter(np.dtype(ptype).type(scale), 0))
+    if row.by_range and not symmetric and _are_longer(scale, last - first, lo, hi, ftype):
+        scale = Fraction(float(np.nextafter(np.dtype(ptype).type(scale), 0)))
     if row.offset_rounding == "float32_below" and not symmetric and constant:
         scale = Fraction(0)
     scale = rounded(scale, half) if half else scale
@@ -507,6 +502,12 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if row.zero_point == "float":
         return rounded(scale, kept), rounded(point, kept)
     return rounded(scale, kept), clamped(whole(point, row.zero_point_rounding, ptype), first, last)
+
+
+def _are_longer(scale, steps, lo, hi, ftype):
+    """Whether so many steps are longer than a range, as numbers of a type."""
+    span = rounded(rounded(hi, ftype) - rounded(lo, ftype), ftype)
+    return rounded(rounded(steps * scale, "float64"), ftype) > span
 
 
 def _float32_below(value):

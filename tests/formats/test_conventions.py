@@ -738,3 +738,19 @@ def test_the_least_scale_is_that_of_the_type_of_operations(api, dtype):
     for convention in ("torchao", "torchao-intx"):
         assert api.choose_qparams(x, "int8", axis=0, convention=convention).scale.tolist() == [least, least]
     assert api.choose_qparams(x, "int8", axis=0, symmetric=True, convention="torchao-int8").scale[0] == 2.0**-23
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_codes_that_are_cut_from_wider_integers(api):
+    # contract 2.15: by hand, the border of 1 is half a unit of 2**-31 below it
+    border = 2.0**-15 - 2.0**-32
+    x = np.array([border, np.nextafter(border, 0), -(2.0**-32), -(2.0**-31)])
+    assert api.quantize_linear(x, 2.0**-15, 0, "int16", convention="pcm").tolist() == [1, 0, 0, -1]
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_a_scale_has_no_more_steps_than_the_range(api):
+    # contract 2.16 and 5.13
+    for end in np.linspace(1.9925, 1.9999, 50):
+        scale = api.choose_qparams(np.array([0.0, end]), "uint8", convention="lance").scale
+        assert scale * 255 <= end <= np.nextafter(scale, 1) * 255

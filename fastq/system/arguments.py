@@ -30,6 +30,7 @@ Kind = TypeVar("Kind")
 MOST_AXES = 64  # of an array of NumPy
 _READ_BY_CPU = (1, 3, 11)  # devices of DLPack: kDLCPU, and memory of the host pinned for CUDA and ROCm
 _OF_ML_DTYPES = (*ML_FLOATS.values(), "int4", "uint4")  # JAX has these two, one per byte; files do not
+_PAIRS = "float4_e2m1fn_x2"  # a dtype of torch
 
 
 class _Short(reprlib.Repr):
@@ -393,13 +394,39 @@ def _check_device(x: Any, name: str) -> None:
 
 def _import_array(x: Any) -> NDArray[Any]:
     """Return an array with the memory of an object with `__array__`, the buffer protocol or DLPack; else a new one."""
+    if _name_of(_attribute(x, "dtype")) == _PAIRS:
+        shape = *x.shape[:-1], 2 * x.shape[-1]
+        raise TypeError(
+            f"{_PAIRS} has two codes in a byte: fastq.unpack(x.view(torch.uint8), 'float4_e2m1fn', shape={shape}) has "
+            "one in each element, and fastq.QuantizedArray takes the codes x.view(torch.uint8)"
+        )
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is not None and isinstance(x, tensor) and not x.requires_grad and _name_of(x.dtype) in _OF_ML_DTYPES:
         integers = getattr(sys.modules["torch"], f"int{8 * x.itemsize}")  # torch gives NumPy none of these dtypes
         return np.asarray(x.view(integers)).view(_dtype_named(_name_of(x.dtype)))
-    if hasattr(x, "__dlpack__") and not hasattr(x, "__array__") and not hasattr(x, "__buffer__"):
-        return np.from_dlpack(x)
+    if hasattr(x, "__dlpack__"):
+        floats = _floats_in_buffer(x)
+        if floats is not None:
+            return floats
+        if not hasattr(x, "__array__") and not hasattr(x, "__buffer__"):
+            return np.from_dlpack(x)
     return np.asanyarray(x)
+
+
+def _floats_in_buffer(x: Any) -> NDArray[Any] | None:
+    """Return an array with the floats in a buffer whose format NumPy lacks, as MLX names bfloat16; None without any.
+
+    NumPy has them from neither its buffer nor DLPack. Those that are not side by side are copied.
+    """
+    try:
+        memory = memoryview(x)
+    except Exception:  # it has no buffer, or none of a known format
+        return None
+    name = memory.format
+    if name not in _OF_ML_DTYPES:
+        return None
+    data = memory if memory.c_contiguous else memory.tobytes()
+    return np.frombuffer(data, f"u{memory.itemsize}").reshape(memory.shape).view(_dtype_named(name))
 
 
 @imports.late

@@ -30,6 +30,8 @@ ML_FLOATS = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E8M0": "float8_e8m0fnu",
 }
+# names in safetensors of floats of less than a byte, whose shapes count elements, and their formats
+PACKED_FLOATS = {"F4": "float4_e2m1fn", "F6_E2M3": "float6_e2m3fn", "F6_E3M2": "float6_e3m2fn"}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -60,3 +60,77 @@ def test_a_scale_for_the_tensor(tmp_path, dtype):
     # contract 27.11
     w = weights(dtype)
     compared(tmp_path / "m", w, BYTES[2], dtype, mx.abs(w).max().astype(mx.float32))
+
+
+def llama(dtype):
+    """A small model of mlx-lm, and its config."""
+    llama = pytest.importorskip("mlx_lm.models.llama", reason="mlx-lm is not installed", exc_type=ImportError)
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "llama", **sizes, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "vocab_size": 512}
+    config |= {"tie_word_embeddings": False}
+    return _in_dtype(llama.Model(llama.ModelArgs(**config)), dtype), config
+
+
+def mixture(dtype):
+    """A small model with experts, which are stacked."""
+    mixtral = pytest.importorskip("mlx_lm.models.mixtral", reason="mlx-lm is not installed", exc_type=ImportError)
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = {"model_type": "mixtral", **sizes, "num_key_value_heads": 2, "num_local_experts": 4, "vocab_size": 512}
+    return _in_dtype(mixtral.Model(mixtral.ModelArgs(**config)), dtype), config
+
+
+def _in_dtype(model, dtype):
+    model.set_dtype(getattr(mx, dtype))
+    return model
+
+
+def mixed(path, module):
+    """Bits and groups of their own for some modules, and floats for others."""
+    if path.endswith("v_proj"):
+        return {"bits": 8, "group_size": 32}
+    return not path.endswith("o_proj")
+
+
+FORMS = {
+    "4 bits": {"group_size": 64, "bits": 4},
+    "3 bits": {"group_size": 32, "bits": 3},
+    "mixed": {"group_size": 64, "bits": 4, "quant_predicate": mixed},
+    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+    "nvfp4": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+    "nvfp4, a scale for each expert": {"group_size": 16, "bits": 4, "mode": "nvfp4", "global_scale": True},
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("make", "dtype"), [(llama, "bfloat16"), (llama, "float16"), (mixture, "bfloat16")])
+def test_directories_of_mlx_lm(tmp_path, make, dtype, name):
+    # contract 27.11
+    model, config = make(dtype)
+    utils = pytest.importorskip("mlx_lm.utils", reason="mlx-lm is not installed", exc_type=ImportError)
+    tree = pytest.importorskip("mlx.utils", reason="mlx is not installed")
+    model, config = utils.quantize_model(model, config | {"dtype": dtype}, **FORMS[name])
+    utils.save_model(tmp_path / "m", model)
+    utils.save_config(config, tmp_path / "m" / "config.json")
+    modules = dict(model.named_modules())
+    plain = as_floats(ModelFolder.open(tmp_path / "m"))
+    count = 0
+    for path, module in modules.items():
+        if not hasattr(module, "mode"):
+            continue
+        biases = [module.biases] if module.get("biases") is not None else []
+        form = {"bits": module.bits, "group_size": module.group_size, "mode": module.mode}
+        stored = module.weight, module.scales, *biases
+        of_tensor = module.get("global_scale")
+        if of_tensor is None:
+            values = mx.dequantize(*stored, **form, dtype=getattr(mx, dtype))
+        else:
+            experts = zip(module.weight, module.scales, of_tensor, strict=True)
+            values = mx.stack([mx.dequantize(w, s, **form, global_scale=g) for w, s, g in experts])
+            values = values.astype(getattr(mx, dtype))
+        same_bytes(plain.load(f"{path}.weight"), as_numpy(values, dtype))
+        count += 1
+    assert count > 4
+    parameters = dict(tree.tree_flatten(model.parameters()))
+    ends = ".scales", ".biases", ".global_scale"
+    assert plain.tensors.keys() == {key for key in parameters if not key.endswith(ends)}

@@ -60,6 +60,8 @@ PAGES = {  # what they need besides the package
     "docs/howto/embeddings.md": "faiss usearch",
     "docs/howto/frameworks.md": "torch jax onnxruntime onnx",
     "docs/howto/gguf.md": "rich gguf matplotlib",
+    "docs/howto/images.md": "",
+    "docs/howto/sound.md": "soundfile",
     "docs/howto/models.md": "safetensors rich",
     "docs/howto/requantize.md": "",
     "docs/howto/stores.md": "xarray zarr dask netCDF4",
@@ -69,8 +71,7 @@ PAGES = {  # what they need besides the package
 }
 
 
-# functions and conventions of users, which Numba compiles
-USERS = {"docs/howto/compiled.md", "docs/howto/images-and-sound.md"}
+USERS = {"docs/howto/compiled.md"}  # functions of users, which Numba compiles
 
 
 def test_all_pages_with_examples_are_run():

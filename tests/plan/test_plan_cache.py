@@ -103,7 +103,8 @@ CALLS = {
     "binarize": lambda api, x: api.binarize(x),
     "bitround": lambda api, x: api.bitround(x, keepbits=5),
     "bitround, digits": lambda api, x: api.bitround(x, digits=2),
-    "bitround, error": lambda api, x: api.bitround(x, max_error=0.3),
+    # the largest element decides how many bits are kept, which a plan is for
+    "bitround, error": lambda api, x: api.bitround(np.clip(x, -1, 1), max_error=0.01),
     "bit_information": lambda api, x: api.bit_information(x).counts,
     "binarize int8, columns": lambda api, x: api.binarize(x, axis=0, dtype="int8", bitorder="little"),
     "requantize": lambda api, x: api.requantize(x.view(np.int32), 1e-7, 3, "int8"),

@@ -115,6 +115,14 @@ class TestTorch:
         with pytest.raises(TypeError, match=r"x must be an object that NumPy can turn into an array; Tensor: .*meta"):
             fastq.quantize(self.torch.ones(3, device="meta"), "int8")
 
+    def test_pairs_of_float4_are_codes_of_half_their_bytes(self):
+        pairs = self.torch.arange(32, dtype=self.torch.uint8).reshape(4, 8).view(self.torch.float4_e2m1fn_x2)
+        with pytest.raises(TypeError, match=r"x must be an object that NumPy .* two codes in a byte") as raised:
+            fastq.quantize(pairs, "int8")
+        call = re.search(r"fastq\.unpack\(.*?\)\)", str(raised.value))[0]
+        codes = eval(call, {"fastq": fastq, "torch": self.torch, "x": pairs})
+        assert codes.astype(np.float32)[0].tolist() == [0, 0, 0.5, 0, 1, 0, 1.5, 0, 2, 0, 3, 0, 4, 0, 6, 0]
+
     def test_dtypes_are_taken_by_name(self):
         assert as_qtype(self.torch.int8) is QTYPES["int8"]
         assert as_qtype(self.torch.float8_e4m3fn) is QTYPES["float8_e4m3fn"]
@@ -123,6 +131,48 @@ class TestTorch:
             as_qtype(self.torch.quint8)
         q = fastq.quantize(self.torch.from_numpy(VALUES), self.torch.uint8)
         assert q.codes.tobytes() == reference.quantize(VALUES, "uint8").codes.tobytes()
+
+
+def test_pairs_of_float4_without_torch():
+    class Pairs(OnlyDLPack):
+        dtype = "torch.float4_e2m1fn_x2"
+        shape = (4, 8)
+
+    with pytest.raises(TypeError, match=r"two codes in a byte: fastq.unpack\(x.view.*, shape=\(4, 16\)\) has one"):
+        fastq.quantize(Pairs(VALUES), "int8")
+
+
+class TestMlx:
+    """Arrays of MLX, whose bfloat16 NumPy takes neither from their buffers nor from DLPack."""
+
+    @pytest.fixture(autouse=True)
+    def _library(self):
+        reason = "no mlx, which the extra conformance installs"
+        type(self).mlx = pytest.importorskip("mlx.core", reason=reason, exc_type=ImportError)
+
+    def test_memory_of_bfloat16_is_shared(self):
+        x = self.mlx.array(VALUES).astype(self.mlx.bfloat16)
+        self.mlx.eval(x)
+        assert address(x) == address(x)
+        assert as_array(x, "x").tobytes() == VALUES.astype(ml_dtypes.bfloat16).tobytes()
+        assert as_array(x, "x").shape == VALUES.shape
+
+    @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+    def test_views_have_their_elements(self, dtype):
+        x = self.mlx.array(VALUES).astype(getattr(self.mlx, dtype))
+        expected = VALUES.astype(dtype if dtype != "bfloat16" else ml_dtypes.bfloat16)
+        views = (lambda a: a.T, lambda a: a[:, ::2], lambda a: a[1:3], lambda a: a[:0], lambda a: a[1, 2])
+        for view in views:
+            taken = as_array(view(x), "x")
+            assert (taken.dtype, taken.shape) == (expected.dtype, view(expected).shape)
+            assert taken.tobytes() == view(expected).tobytes()
+
+    def test_codes_are_those_of_numpy(self):
+        x = self.mlx.array(VALUES).astype(self.mlx.bfloat16)
+        q = fastq.quantize(x, "int8", axis=0)
+        expected = reference.quantize(VALUES.astype(ml_dtypes.bfloat16), "int8", axis=0)
+        assert q.codes.tobytes() == expected.codes.tobytes()
+        assert q.scale.tobytes() == expected.scale.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ KEY = "quantization_config"
 OLD_KEY = "compression_config"
 CONFIG = "config.json"
 MLX = "mlx"  # the name here of the quant_method of MLX, which names none
+MLX_KEY = "quantization"  # its entry of config.json
 # files of older writers with the contents of KEY, and the quant_method of those that do not name it
 SIDE_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
 LANGUAGE = ("text_config", "llm_config", "language_config")  # keys of the language model within a larger one
@@ -38,8 +39,8 @@ def parts_of(config: Mapping[str, Any], keys: Iterable[str] | None = None) -> li
 
 def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the quantization entry of config.json, empty without one."""
-    if isinstance(config.get("quantization"), dict):  # MLX, regardless of other entries
-        return {**config["quantization"], "quant_method": MLX}
+    if isinstance(config.get(MLX_KEY), dict):  # regardless of other entries: mlx-lm writes the same as KEY, too
+        return {**config[MLX_KEY], "quant_method": MLX}
     for part in parts_of(config, LANGUAGE):
         for key in (KEY, OLD_KEY):
             entry = part.get(key)

@@ -26,7 +26,8 @@ STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}
 # the largest value of NVFP4 without a global scale: the largest code times the largest scale
 NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max
 LEAST_E4M3 = 0.125  # replaces a scale of 0 in float8
-BUMP = 0.875  # significands of `frexp`, from which on a magnitude takes the next power of two
+# significands of `frexp` from which on a magnitude takes the next power of two, by the bits of codes
+BUMPS = {4: 0.875, 6: 0.96875, 8: 0.875}
 LARGEST_E8M0 = 254  # the exponent of the largest power of two; 255 means NaN
 
 
@@ -153,10 +154,11 @@ def _powers_of_two(largest: Array, weights: WeightScheme) -> NDArray[np.uint8]:
 
     An exponent is floor(log2(largest)) minus that of the largest code. Magnitudes from 1.75 times a power on take the
     next one, as in compressed-tensors and the reference of vLLM: no code of float4 is clipped by more than half a step.
+    For float6_e2m3fn, whose largest code is 1.875 times a power, these are magnitudes from 1.9375 times a power on.
     """
     significand, exponent = np.frexp(largest)
     exponent_of_code = np.frexp(weights.qtype.code_range(False)[1])[1]
-    biased = np.where(largest > 0, exponent - exponent_of_code + (significand >= BUMP) + BIAS, 0)
+    biased = np.where(largest > 0, exponent - exponent_of_code + (significand >= BUMPS[weights.bits]) + BIAS, 0)
     return np.clip(biased, 0, LARGEST_E8M0).astype(np.uint8)
 
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import as_qtype
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
 from fastq.system.dtypes import Array, numpy_dtype
+from fastq.tools.checkpoints.config_json import MLX_KEY
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.stored_weights import SCALES, StoredWeight
 from fastq.tools.files.tensor_specs import TensorSpec
 
-ENTRY = "quantization"  # of config.json
-KEYS = ("bits", "group_size", "mode")
 AFFINE = "affine"
 AFFINE_BITS = (1, 2, 3, 4, 5, 6, 8)
 LARGEST = 2688.0  # the largest value of nvfp4 under a global scale of 1: 6 * 448
@@ -55,9 +55,9 @@ class MlxForm(NamedTuple):
 
 def mlx_options(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entry of config.json, which has a form for all modules, and others by their names."""
-    for name, own in {ENTRY: entry, **entry}.items():
+    for name, own in {MLX_KEY: entry, **entry}.items():
         if isinstance(own, dict):
-            _form_of(own, f"its {ENTRY} of {name}" if own is not entry else f"its {ENTRY}")
+            _form_of(own, f"its {MLX_KEY} of {name}" if own is not entry else f"its {MLX_KEY}")
     return entry
 
 
@@ -85,7 +85,7 @@ def mlx_weight(source: ModelFolder, module: str, spec: TensorSpec, entry: Mappin
     if "scales" not in roles:
         return None
     own = entry.get(module)
-    form = _form_of(own if isinstance(own, dict) else entry, f"its {ENTRY}")
+    form = _form_of(own if isinstance(own, dict) else entry, f"its {MLX_KEY}")
     scales = roles["scales"]
     columns = spec.shape[-1] * 32 // form.bits if spec.shape else 0
     if spec.dtype != "U32" or len(spec.shape) < 2 or not spec.size:
@@ -127,8 +127,11 @@ def _check_roles(roles: Mapping[str, TensorSpec], form: MlxForm) -> None:
             f"its scales must be {wanted}, in {form}; they are {scales.dtype} of shape {scales.shape}, biases: {stored}"
         )
     factor = roles.get("global_scale")
-    if factor is not None and (form.mode != "nvfp4" or factor.dtype != "F32" or factor.size != 1):
-        raise ValueError(f"its global_scale is {factor.dtype} of shape {factor.shape}; only nvfp4 has one, a float32")
+    count = math.prod(scales.shape[:-2])
+    if factor is not None and (form.mode != "nvfp4" or factor.dtype != "F32" or factor.size != count):
+        raise ValueError(
+            f"its global_scale is {factor.dtype} of shape {factor.shape}; only nvfp4 has one, a float32 for each matrix"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +157,7 @@ class MlxWeight(StoredWeight):
             qtype = as_qtype(mode.codes)
             scale = scales.view(FLOAT_FORMATS[mode.scales].dtype)
             if self.form.mode == "nvfp4":
-                scale = scale.astype(np.float32) * self._global_scale()
+                scale = scale.astype(np.float32) * self._global_scales()[np.arange(start, stop) // self.shape[-2]]
             zero_point = np.zeros(scale.shape, qtype.storage)
         params = QParams(
             scale=scale,
@@ -168,12 +171,20 @@ class MlxWeight(StoredWeight):
         shape = len(codes), self.matrix[1]
         return QuantizedArray(codes if qtype.packed else codes.view(qtype.storage), params, shape)
 
-    def _global_scale(self) -> np.float32:
-        """Return what scales of nvfp4 are multiplied by; the tensor has the largest magnitude of the weight."""
+    def _global_scales(self) -> NDArray[np.float32]:
+        """Return what scales of nvfp4 are multiplied by, for each matrix.
+
+        The tensor has the largest magnitude of each: a matrix has one, stacked experts one each.
+        """
         if "global_scale" not in self.roles:
-            return np.float32(1)
-        largest = self.source.load(self.roles["global_scale"].name).reshape(())
-        return np.float32(largest / np.float32(LARGEST))
+            return np.ones((math.prod(self.shape[:-2]), 1), np.float32)
+        largest = self.source.load(self.roles["global_scale"].name).reshape(-1, 1)
+        return np.asarray(largest / np.float32(LARGEST))
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether `whole` has the values of the tensor: those of affine codes are rounded on the way."""
+        return super().is_direct and self.form.mode != AFFINE
 
     def values(self, start: int, stop: int) -> Array:
         """Return the values of a chunk of rows. MLX rounds the product and the sum to the dtype of the scales."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastq.system.arguments import shown
-from fastq.tools.checkpoints.config_json import DTYPE_KEYS, KEY, LANGUAGE, OLD_KEY, entry_of
+from fastq.tools.checkpoints.config_json import DTYPE_KEYS, KEY, LANGUAGE, MLX_KEY, OLD_KEY, entry_of
 from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.fused_modules import fused_with
 from fastq.tools.checkpoints.module_names import matches
@@ -81,7 +81,7 @@ def plain_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 
 def _plain(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """Return config.json of plain weights, and for the language model within it; the dtypes in them are replaced."""
-    plain: dict[str, Any] = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY)}
+    plain: dict[str, Any] = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY, MLX_KEY)}
     plain |= {key: dtype for key in DTYPE_KEYS if key in plain}
     inner = {key: _plain(plain[key], dtype) for key in LANGUAGE if isinstance(plain.get(key), dict)}
     return plain | inner

@@ -84,7 +84,7 @@ class StoredWeight(ABC):
 
     @property
     def is_direct(self) -> bool:
-        """Whether `whole` has the shape of the tensor, with its columns in their own order."""
+        """Whether `whole` has the shape and the values of the tensor, with its columns in their own order."""
         return self.order is None and len(self.shape) == 2 and self.block_rows == 1
 
     def all_values(self) -> Array:

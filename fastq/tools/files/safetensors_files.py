@@ -55,7 +55,7 @@ class SafetensorsSource:
         """Return a tensor, mapped; raise ValueError if NumPy and ml_dtypes lack its dtype."""
         spec = self.tensors[name]
         if spec.dtype not in READ | ML_FLOATS:
-            raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
+            raise ValueError(f"{name!r} is {spec.dtype}, which NumPy lacks")
         return self.raw(name).view(numpy_dtype(spec.dtype)).reshape(spec.shape)
 
     def raw(self, name: str) -> NDArray[np.uint8]:

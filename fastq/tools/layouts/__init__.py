@@ -10,6 +10,8 @@ A weight belongs to a linear layer and has shape (N, K): N outputs, K inputs, bl
 | "matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes | |
 "bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte | |
 "compressed_tensors" | weight or weight_packed, weight_scale, .. | along K, words of int32 or bytes |
+| "hqq" | W_q, scale and zero (groups, 1), nbits, shape, .. | of 1, 2, 4 or 8 distant groups in a byte, 10 in an int32 |
+| "quanto" | _data, or _data._data and _shift (groups, 1), and _scale | of 2 or 4 distant groups in a byte |
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ from fastq.system.dtypes import Array
 from fastq.tools.layouts.bitsandbytes import BITSANDBYTES
 from fastq.tools.layouts.compressed_tensors import COMPRESSED_TENSORS
 from fastq.tools.layouts.gptq_awq import AWQ, GPTQ, GPTQ_V2
+from fastq.tools.layouts.hqq import HQQ
 from fastq.tools.layouts.layout import Reading, Writing, check_format
 from fastq.tools.layouts.matmul_nbits import MATMUL_NBITS
+from fastq.tools.layouts.quanto import QUANTO
 
 __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
 
 Tensors = Mapping[str, ArrayLike]
 
-_ROWS = (GPTQ, GPTQ_V2, AWQ, MATMUL_NBITS, BITSANDBYTES, COMPRESSED_TENSORS)
+_ROWS = (GPTQ, GPTQ_V2, AWQ, MATMUL_NBITS, BITSANDBYTES, COMPRESSED_TENSORS, HQQ, QUANTO)
 LAYOUTS = {row.name: row for row in _ROWS}
 
 
@@ -53,7 +57,9 @@ def to_tensors(
         Array of shape (N, K), with blocks along the last axis or one scale for each row. Integers of a width that the
         layout supports: signed codes become unsigned together with their zero points, and for "compressed_tensors"
         unsigned codes become signed. For "bitsandbytes" nf4 or fp4 in blocks along the last axis, of any shape; for
-        "compressed_tensors" also float8_e4m3fn, MX formats and nvfp4.
+        "compressed_tensors" also float8_e4m3fn, MX formats and nvfp4. For "hqq" values that are
+        ``(code - zero_point) * scale``; for "quanto" int8 and float8 with a scale for each row, and unsigned codes with
+        offsets, as convention "quanto-bits" has.
     layout : str
         A name of `LAYOUTS`.
     scale_dtype : dtype, optional
@@ -124,7 +130,7 @@ def from_tensors(
         The code format: "uint4" by default, for "bitsandbytes" "nf4", for "compressed_tensors" "int4".
     shape : tuple of int, optional
         Shape of the weight, if the tensors do not determine it: for "matmul_nbits" if K is not a multiple of the block
-        size, and for "bitsandbytes".
+        size, for "bitsandbytes", for "quanto" with fewer than 8 bits, and for "hqq" if its tensors lack it.
     block_size : int, optional
         Elements in a block, if the tensors do not determine it: for "bitsandbytes", by default 64; for GPTQ without
         g_idx, AWQ and compressed-tensors, if the last block is shorter.

@@ -38,9 +38,18 @@ from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS
 
 Shape = tuple[int, ...]
 
-FORMATS = ("int4", "int8", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4")  # formats of matrices in models
+FORMATS = (
+    "int4",
+    "int8",
+    "int2",
+    "float8_e4m3fn",
+    "mxfp4",
+    "mxfp6_e2m3",
+    "mxfp8_e4m3",
+    "nvfp4",
+)  # of matrices in models
 SCALES = {E4M3: "F8_E4M3", E8M0: "U8"}  # their dtypes in files
-OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
+OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp6_e2m3": "MXFP6A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
 BIAS = 127  # of the exponents of powers of two
 
 
@@ -257,11 +266,12 @@ def array_of(
 ) -> QuantizedArray:
     """Return a matrix, or its blocks from `StoredForm.to_blocks`, from its codes and stored parameters."""
     qtype = form.qtype
-    scale = scale_values(stored, weights, factor)
     convention = "compressed-tensors"
     if weights.scale_dtype == E8M0:
         qtype = as_qtype(MICROSCALING[weights.bits])
         scale = stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
+    else:
+        scale = scale_values(stored, weights, factor)
     zero = np.zeros(scale.shape, form.qtype.storage) if zero_point is None else zero_point
     convention = convention if weights.kind == "int" else DEFAULT
     params = QParams(scale, zero, qtype, form.axis, form.block_size, form.symmetric, convention)

@@ -186,15 +186,15 @@ def weight_of(q: QuantizedArray, layout: Layout) -> BlockedWeight:
     scale, zero_point = parameters_of(q)
     outputs, inputs = q.shape
     return BlockedWeight(
-        codes=_as_unsigned(q.unpacked(), q.dtype),
+        codes=as_unsigned(q.unpacked(), q.dtype),
         scale=scale.reshape(outputs, -1),
-        zero_point=_as_unsigned(zero_point.reshape(outputs, -1), q.dtype),
+        zero_point=as_unsigned(zero_point.reshape(outputs, -1), q.dtype),
         bits=q.dtype.bits,
         block_size=q.block_size or inputs,
     )
 
 
-def _as_unsigned(codes: Array, qtype: QType) -> NDArray[np.uint8]:
+def as_unsigned(codes: Array, qtype: QType) -> NDArray[np.uint8]:
     """Return codes as numbers from 0 on."""
     return (codes.astype(np.int16) - qtype.qmin).astype(np.uint8)
 

@@ -11,16 +11,21 @@ from fastq.system.arguments import did_you_mean
 # dtypes of scales
 E4M3 = "torch.float8_e4m3fn"
 E8M0 = "torch.uint8"
-FLOAT_CODES = {8: "float8_e4m3fn", 4: "float4_e2m1fn"}  # by their bits
-MICROSCALING = {8: "mxfp8_e4m3", 4: "mxfp4"}  # formats whose scales are powers of two, by the bits of their codes
+FLOAT_CODES = {8: "float8_e4m3fn", 6: "float6_e2m3fn", 4: "float4_e2m1fn"}  # by their bits
+MICROSCALING = {
+    8: "mxfp8_e4m3",
+    6: "mxfp6_e2m3",
+    4: "mxfp4",
+}  # formats whose scales are powers of two, by the bits of their codes
 # formats of weights, as config.json names them
 WORDS = "pack-quantized"  # codes in words of int32
 INTEGERS = "int-quantized"  # codes that replace the weight
 FLOATS = "float-quantized"  # codes that replace the weight
 NVFP4 = "nvfp4-pack-quantized"
 MXFP4 = "mxfp4-pack-quantized"
+MXFP6 = "mxfp6-pack-quantized"
 MXFP8 = "mxfp8-quantized"
-FORMATS = (WORDS, INTEGERS, FLOATS, "naive-quantized", NVFP4, MXFP4, MXFP8)
+FORMATS = (WORDS, INTEGERS, FLOATS, "naive-quantized", NVFP4, MXFP4, MXFP6, MXFP8)
 SHARING = {  # the elements that share a scale, by the name of the strategy
     "tensor": "matrix",
     "channel": "row",
@@ -111,6 +116,11 @@ def _integers(bits: int) -> LayerScheme:
     return LayerScheme(name=f"W{bits}A16", weights=weights, format=WORDS)
 
 
+def _microscaling(bits: int) -> WeightScheme:
+    """Return the weights of an MX format: floats in groups of 32 columns, with powers of two for scales."""
+    return WeightScheme(bits=bits, kind="float", strategy="group", group_size=32, scale_dtype=E8M0)
+
+
 _ROWS = (
     *map(_integers, (2, 4, 8)),
     LayerScheme(
@@ -141,21 +151,21 @@ _ROWS = (
         weights=WeightScheme(bits=4, kind="float", strategy="tensor_group", group_size=16, scale_dtype=E4M3),
         format=NVFP4,
     ),
+    LayerScheme(name="MXFP4A16", weights=_microscaling(4), format=MXFP4),
+    LayerScheme(name="MXFP6A16", weights=_microscaling(6), format=MXFP6),
     LayerScheme(
-        name="MXFP4A16",
-        weights=WeightScheme(bits=4, kind="float", strategy="group", group_size=32, scale_dtype=E8M0),
-        format=MXFP4,
+        name="MXFP6A8",
+        weights=_microscaling(6),
+        format=MXFP6,
+        activations=_dynamic(8, "float", "group", group_size=32, scale_dtype=E8M0),
     ),
-    LayerScheme(
-        name="MXFP8A16",
-        weights=WeightScheme(bits=8, kind="float", strategy="group", group_size=32, scale_dtype=E8M0),
-        format=MXFP8,
-    ),
+    LayerScheme(name="MXFP8A16", weights=_microscaling(8), format=MXFP8),
 )
 PRESETS = {row.name: row for row in _ROWS}
 # names of code formats, and of presets of llm-compressor
 _SPELLINGS = {row.weights.qtype.name: row.name for row in reversed(_ROWS)}
 _SPELLINGS |= dict.fromkeys(("fp8", "float8"), "FP8_DYNAMIC")
+_SPELLINGS |= {f"mxfp{bits}": f"MXFP{bits}A16" for bits in MICROSCALING}
 
 
 def as_scheme(name: str) -> LayerScheme:

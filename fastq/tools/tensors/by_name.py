@@ -129,7 +129,7 @@ class Checkpoint(ByName):
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a quantized model: a directory of compressed-tensors, float8, AWQ, GPTQ or gpt-oss, or a GGUF file.
+    """Open a quantized model: a directory of compressed-tensors, float8, AWQ, GPTQ, MLX or gpt-oss, or a GGUF file.
 
     Parameters
     ----------

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.results import QuantizedArray
+from fastq.formats.qtypes import QType, as_qtype, packed_length
+from fastq.ops.packing import pack, unpack
+from fastq.results import QParams, QuantizedArray
 from fastq.system.attributes import cached_property
-from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
+from fastq.system.dtypes import DTYPES, ML_FLOATS, PACKED_FLOATS, Array
 from fastq.tools.checkpoints.experts import Stack
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.stored_weights import StoredWeight
@@ -131,17 +133,29 @@ class PlainTensor(Tensor):
             nbytes=spec.nbytes,
             original=spec.dtype,
             is_quantized=False,
-            has_numbers=spec.dtype in DTYPES or spec.dtype in ML_FLOATS,
+            has_numbers=spec.dtype in (*DTYPES, *ML_FLOATS, *PACKED_FLOATS),
             source=source,
         )
 
-    def load(self) -> Array:
-        """Return the array, mapped if the file allows it."""
-        return self.source.load(self.name)
+    def load(self) -> Array | QuantizedArray:
+        """Return the array, mapped if the file allows it; floats of less than a byte as codes with a scale of 1."""
+        if self.scheme not in PACKED_FLOATS:
+            return self.source.load(self.name)
+        return _packed_floats(self.source.raw(self.name), as_qtype(PACKED_FLOATS[self.scheme]), self.shape)
 
     def raw(self) -> NDArray[np.uint8]:
         """Return its bytes."""
         return self.source.raw(self.name)
+
+
+def _packed_floats(raw: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...]) -> QuantizedArray:
+    """Return floats in a stream of bits. The codes of each row begin a byte of their own in a QuantizedArray."""
+    if shape[-1] * qtype.bits % 8:
+        codes = pack(unpack(raw, qtype, shape=(math.prod(shape),)).reshape(shape), qtype)
+    else:
+        codes = raw.reshape(*shape[:-1], packed_length(shape[-1], qtype))
+    params = QParams(scale=np.ones((), np.float32), zero_point=qtype.storage.type(0), dtype=qtype, symmetric=True)
+    return QuantizedArray(codes, params, shape)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -319,7 +319,7 @@ def test_what_is_left_as_floats_is_said(tmp_path, name):
 # what transformers reads of experts
 OF_EXPERTS = {
     **dict.fromkeys(("W2A16", "W4A16", "W8A16", "FP8_DYNAMIC", "MXFP4A16"), True),
-    **dict.fromkeys(("W4A16_ASYM", "W8A8", "FP8_BLOCK", "NVFP4A16", "MXFP8A16"), False),
+    **dict.fromkeys(("W4A16_ASYM", "W8A8", "FP8_BLOCK", "NVFP4A16", "MXFP6A16", "MXFP6A8", "MXFP8A16"), False),
 }
 
 

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import same_bytes
+from commands import invoke, run
 from safetensors.numpy import save_file
 
 import fastq
@@ -152,7 +153,7 @@ def test_entries_that_do_not_fit(tmp_path, form, message):
         ({"biases": None}, "with biases of the same dtype and shape.*biases: none"),
         ({"biases": np.zeros((6, 2), np.float16)}, "biases: F16 of shape"),
         ({"weight": np.zeros((6, 16), np.int32)}, "its weight is I32 of shape"),
-        ({"global_scale": np.ones(1, np.float32)}, "only nvfp4 has one"),
+        ({"global_scale": np.ones(1, np.float32)}, "only nvfp4 has one, a float32 for each matrix"),
         ({"scales": None}, "biases in model.safetensors is not part of a weight that fastq knows"),
     ],
 )
@@ -171,3 +172,32 @@ def test_a_scale_of_zero_is_a_group_of_biases(tmp_path):
     values[2, 64:] = tensors[f"{MODULE}.biases"][2, 1]
     folder = write(tmp_path / "m", tensors, {"bits": 4, "group_size": 64}, "float32")
     same_bytes(restored(folder), values)
+
+
+def test_a_scale_for_each_expert(tmp_path):
+    # contract 27.11
+    rng = np.random.default_rng(6)
+    codes = rng.integers(0, 16, (3, 4, 32))
+    scales = rng.integers(1, 126, (3, 4, 2)).astype(np.uint8)
+    factors = np.array([0.7, 3, 100], np.float32)
+    units = np.array(E2M1, np.float32)[codes]
+    scale = scales.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * (factors / np.float32(2688))[:, None, None]
+    tensors = {"weight": words_of(codes, 4), "scales": scales, "global_scale": factors}
+    tensors = {f"{MODULE}.{role}": array for role, array in tensors.items()}
+    folder = write(tmp_path / "m", tensors, {"bits": 4, "group_size": 16, "mode": "nvfp4"})
+    same_bytes(restored(folder), (units * np.repeat(scale, 16, -1)).astype(BF16))
+
+
+def test_what_is_written_has_no_entry_of_mlx(tmp_path):
+    """As mlx-lm has it twice."""
+    tensors, values = affine(4, 64, BF16)
+    form = {"bits": 4, "group_size": 64}
+    folder = write(tmp_path / "m", tensors, form, quantization_config=form)
+    run("convert", folder, tmp_path / "plain", "--dequantize")
+    same_bytes(fastq.load(tmp_path / "plain")[f"{MODULE}.weight"], values)
+    (row,) = json.loads(invoke("compare", folder, tmp_path / "plain", "--json").stdout)["tensors"]
+    assert row["max_abs_error"] == 0
+    run("convert", folder, tmp_path / "q", "--scheme", "W8A16", "--group-size", "64")
+    assert fastq.load(tmp_path / "q")[f"{MODULE}.weight"].dtype.name == "int8"
+    for name in ("plain", "q"):
+        assert "quantization" not in json.loads((tmp_path / name / "config.json").read_text())

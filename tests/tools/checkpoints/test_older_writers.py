@@ -140,9 +140,10 @@ PARTS = {
     "FP8_BLOCK": ["weight"],
     "NVFP4A16": ["weight_packed", "weight_global_scale"],
     "MXFP4A16": ["weight_packed"],
+    "MXFP6A16": ["weight_packed"],
     "MXFP8A16": ["weight"],
 }
-POWERS = "MXFP4A16", "MXFP8A16"
+POWERS = "MXFP4A16", "MXFP6A16", "MXFP6A8", "MXFP8A16"
 NONE = "a weight_zero_point with numbers other than 0"
 NO_CODES = "weight_zero_point has numbers that are not codes of int4"
 # name of a scheme, zero points, and what is said; of a weight without scales nothing else is left over as if it were a
@@ -344,7 +345,7 @@ MORE = {  # what makes a model more than its weights
     "has a moe_sparsity_config, which fastq does not undo": with_entry(moe_sparsity_config={"method": "novice"}),
     **{
         f"format '{name}'; known are": with_group(format=name)
-        for name in ("marlin-24", "dense", "mxfp6-pack-quantized")
+        for name in ("marlin-24", "dense", "mxfp5-pack-quantized")
     },
     "has no list of targets": with_entry(config_groups={"W5A5": ["Linear"]}),
 }

@@ -13,7 +13,7 @@ from fastq.tools.layouts.compressed_tensors import form_of
 from fastq.tools.layouts.schemes import as_scheme
 
 OUTPUTS, INPUTS, BLOCK = 32, 96, 32
-INTEGER = tuple(name for name, row in LAYOUTS.items() if "uint4" in row.formats)
+INTEGER = "gptq", "gptq_v2", "awq", "matmul_nbits"
 
 
 def weight(dtype="uint4", shape=(OUTPUTS, INPUTS), block=BLOCK, seed=0, least_zero=1):

@@ -56,6 +56,10 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     """Return the formula of scales."""
     steps = "(qmax - qmin)" if row.divisor == "steps" else "(qmax - qmin + 1)"
     number = "float64" if row.parameter_type == "float64" else "F"
+    narrow = "" if row.narrow_range is None or scheme == "symmetric" else f"; 1 if hi - lo <= {row.narrow_range:g}"
+    if row.scale_from == "inverse" and scheme != "symmetric":
+        most = "" if row.scale_floor == 0.0 else f", at most 1 / {_floor(row)}"
+        return f"1 / inverse in float64; inverse = 1 / (hi - lo) * {steps} in F{narrow}{most}"
     if scheme == "symmetric":
         extreme = _EXTREMES[row.symmetric_extreme]
         scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / ({steps} / 2)"
@@ -66,7 +70,7 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
             scale = f"the smallest 2**e with {_ROUND[row.rounding]}({difference} / 2**e) <= {steps[1:-1]}"
         scale = f"-{scale}" if row.scale_sign == "negative" else scale
     rounded = ", rounded to F" if row.scale_rounded else ", rounded to float32" if row.stored_type == "float32" else ""
-    return f"{scale} in {number}{rounded}; {_degenerate(row)}{_changed(row, scheme)}"
+    return f"{scale} in {number}{rounded}; {_degenerate(row)}{narrow}{_changed(row, scheme)}"
 
 
 # what a symmetric scale comes from
@@ -145,6 +149,8 @@ def _other_zero_point(row: Convention, scheme: str) -> str:
     """Return the zero point for a replaced scale; an empty text if it does not differ."""
     if scheme == "symmetric":
         return "0" if row.degenerate_zero_point == "zero" else ""
+    if row.scale_from == "inverse":
+        return ""
     ends = {"lowest": "qmin", "end": "qmax if lo < 0 else 0"} if row.zero_point == "integer" else {}
     return ends.get(row.degenerate_zero_point, "0")
 
@@ -162,6 +168,8 @@ def _ends(row: Convention) -> tuple[str, str]:
 def _zero_point_of_range(row: Convention) -> str:
     lowest, highest = _ends(row)
     end, code = (lowest, "qmin") if row.zero_point_end == "lowest" else (highest, "qmax")
+    if row.scale_from == "inverse":
+        return "qmin - lo * F(1 / scale)"
     if row.zero_point == "float":
         return f"{code} - {end} / scale"
     whole = _ROUND[row.zero_point_rounding]

@@ -34,6 +34,8 @@ class RangeRule(NamedTuple):
     # whether a symmetric scale has the opposite sign of the value of largest magnitude: "", "signed", or "signed_low",
     # where the lower end counts as below 0
     signed: str = ""
+    inverse: bool = False  # whether an asymmetric scale comes from its inverse
+    narrow: float | None = None  # the widest asymmetric range that has the scale 1; None: there is none
     whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
     fits: bool = True  # whether no value of the range has a code out of range
     from_highest: bool = False  # whether the zero point is taken from the upper end

@@ -37,6 +37,9 @@ def range_parameters(spec, lo, hi, args, scale):
     scales, zero_points = formula(spec, *ends, compute)
     if spec.rule.range.single:
         scales, zero_points = in_single(spec, scales, zero_points)
+    if spec.rule.range.inverse:
+        double = v.convert(scales, types.float64)
+        scales = v.constant(1, double) / double
     if spec.rule.kept:
         scales = _finite_when_kept(spec, scales, zero_points)
     return v.convert(scales, stored), v.convert(zero_points, stored)
@@ -103,6 +106,9 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     is_constant = lo == hi
     if ranged.starts_below:
         lo = float32_below(lo)
+    if ranged.inverse:
+        inverse = _inverse(spec, lo, hi, divisor, compute)
+        return inverse, lowest - lo * inverse
     if ranged.span_in_compute:
         scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within) / divisor
     elif spec.rule.half:
@@ -119,6 +125,7 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     if ranged.starts_below:
         scale = v.select(is_constant, zero, scale)
     scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
+    scale = _of_narrow(spec, scale, hi - lo)
     if ranged.sign != "positive":
         scale, lo, hi = with_sign(ranged.sign, scale, lo, hi, usable)
     if ranged.whole_steps:
@@ -189,6 +196,24 @@ def float32_below(x):
     zero = v.constant(0, x)
     least = v.constant(SMALLEST_NORMAL, x)
     return v.select(v.absolute(x) < least, v.select(x < zero, -least, v.full_like(zero, x)), below)
+
+
+@traced
+def _inverse(spec, lo, hi, divisor, compute):
+    """Return how many steps a unit has; 0 where that of a range is infinite."""
+    size = hi - lo
+    zero = v.constant(0, lo)
+    infinite = is_infinite(lo) | is_infinite(hi)  # two of them differ by NaN
+    inverse = _of_narrow(spec, v.select(infinite, zero, v.constant(1, size) / size * divisor), size)
+    least = _least(spec, compute)
+    return v.minimum(inverse, v.constant(1 / least, inverse)) if least else inverse
+
+
+@traced
+def _of_narrow(spec, scale, size):
+    """Return scales, 1 where a range is too narrow."""
+    narrow = spec.rule.range.narrow
+    return scale if narrow is None else v.select(size <= v.constant(narrow, size), v.constant(1, scale), scale)
 
 
 @traced

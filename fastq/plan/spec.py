@@ -189,6 +189,8 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,
         signed=row.symmetric_extreme if symmetric and row.symmetric_extreme != "magnitude" else "",
+        inverse=row.scale_from == "inverse" and not symmetric,
+        narrow=row.narrow_range,
         whole_steps=row.scale_rounding == "whole_steps",
         fits=symmetric and row.divisor == "steps" and codes == qtype.ranges[True],
         from_highest=row.zero_point_end == "highest",

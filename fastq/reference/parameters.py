@@ -53,6 +53,8 @@ def from_range(
     middle = np.rint((first + last) / 2)
     form = FLOAT_FORMATS[stored] if stored else None
     steps = last - first + ptype(row.divisor == "codes")
+    if row.scale_from == "inverse" and not symmetric:
+        return _by_inverse(lo, hi, first, steps, row)
     size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
     if symmetric and row.symmetric_extreme != "magnitude":  # contract 5.8
         least = lo if row.symmetric_extreme == "signed" else farthest
@@ -69,6 +71,8 @@ def from_range(
         scale = _reaching(scale, size, steps, form, ftype)
     scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
     scale, degenerate = _without_degenerate(scale, smallest if symmetric else lo, row, form, ftype)
+    if row.narrow_range is not None and not symmetric:
+        scale = np.where(hi - lo <= ptype(row.narrow_range), ptype(1), scale)
     single = row.stored_type == "float32"
     if symmetric:
         zero_point = np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
@@ -140,6 +144,19 @@ def _within_range(scale: Array, lo: Array, hi: Array, steps: Any) -> Array:
     # contract 5.13
     span = (scale.astype(np.float64) * float(steps)).astype(lo.dtype)
     return np.where(span > hi - lo, np.nextafter(scale, scale.dtype.type(0)), scale)
+
+
+@np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
+def _by_inverse(lo: Array, hi: Array, first: Any, steps: Any, row: Convention) -> tuple[Array, Array]:
+    """Return scale and zero point of ranges, by the number of steps in a unit."""
+    # contract 5.15
+    inverse = lo.dtype.type(1) / (hi - lo) * steps
+    if row.narrow_range is not None:
+        inverse = np.where(hi - lo <= lo.dtype.type(row.narrow_range), lo.dtype.type(1), inverse)
+    floor = float(np.finfo(lo.dtype).tiny) if row.scale_floor is None else row.scale_floor
+    if floor:
+        inverse = np.minimum(inverse, lo.dtype.type(1 / floor))
+    return np.asarray(1 / inverse.astype(np.float64)), np.asarray(first - lo * inverse)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")

@@ -106,6 +106,11 @@ def rules(*wanted):
             for y in (near.astype(np.float32), near.clip(-9e3, 9e3).astype(np.float16)):
                 same_quantized(*both("quantize", y, code, **options))
                 same_bytes(*both("fake_quantize", y, code, **options))
+    if "hqq" in wanted:
+        for size in (1, 1e-2, 4e-4, 5e-5):
+            y = np.abs(x).reshape(1, -1) * np.float32(size) / np.abs(x).max()
+            for each in np.array_split(y[0, :960].reshape(10, 96), 2):
+                same_quantized(*both("quantize", each, "uint4", axis=0, convention="hqq"))
     if "kept" in wanted:
         refused(lambda: fastq.quantize(np.float32([1e7, -1e8]), "int8", symmetric=True, convention=kept))
 

@@ -77,6 +77,16 @@ OWN = {
         zero_point_rounding="trunc",
         variants=(("symmetric", "rounding", "half_away"), ("blocks", "zero_point_inside", True)),
     ),
+    "inverse of scales": fastq.Convention(
+        "inverse of scales",
+        schemes=("asymmetric",),
+        stored_type="float64",
+        scale_from="inverse",
+        zero_point="float",
+        zero_point_inside=True,
+        quotient="reciprocal_of_double",
+    ),
+    "narrow ranges": fastq.Convention("narrow ranges", narrow_range=3.0, scale_sign="farther_end"),
     "codes before scales are rounded": fastq.Convention(
         "codes before scales are rounded",
         stored_type="bfloat16",
@@ -254,6 +264,20 @@ def test_the_end_farther_from_zero_has_the_first_code(api):
     assert (p.scale, p.zero_point) == (np.float32(-4 / 255), 63)
     p = api.choose_qparams(np.float32([1e-9, 2e-9]), "uint8", convention="mlx")  # less than half of the least step
     assert (p.scale, p.zero_point) == (np.float32(-1e-7), 0)
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_scales_from_their_inverse(api):
+    # contract 5.15 and 5.16
+    for hi, inverse in [(3.0, np.float32(1 / 3) * np.float32(15)), (2e-4, 2e4), (9e-5, 1.0)]:
+        x = np.float32([0, hi])
+        q = api.quantize(x, "uint4", convention="hqq")
+        assert (q.scale, q.zero_point) == (1 / np.float64(np.float32(inverse)), 0)
+        assert q.unpacked().tolist() == [0, int(np.rint(x[1] * np.float32(inverse)))]
+    row = dataclasses.replace(ROWS["onnx"], name="own", narrow_range=2.0)
+    p = api.choose_qparams(np.float32([-1, 1]), "int8", convention=row)
+    assert (p.scale, p.zero_point) == (1, -127)
+    assert api.choose_qparams(np.float32([-1, 1.001]), "int8", convention=row).scale < 0.01
 
 
 @pytest.mark.parametrize("api", [fastq, reference])
@@ -576,6 +600,8 @@ def test_float_zero_points_below_float32_are_zero(impl):
             {"codes_by": "unrounded", "quotient": "range", "zero_point": "offset", "schemes": ("asymmetric",)},
             "codes_by='unrounded' needs a quotient other than 'range'",
         ),
+        ({"scale_from": "inverse"}, "scale_from='inverse' needs quotient='reciprocal_of_double'"),
+        ({"narrow_range": -1.0}, "narrow_range must be None, 0.0 or a positive finite number"),
         ({"scale_rounding": "whole_steps"}, "scale_rounding='whole_steps' needs zero_point='offset'"),
         ({"variants": (("uint4", "rounding", "up"),)}, "rounding must be one of"),
         (
@@ -596,7 +622,7 @@ def test_wrong_fields(fields, message):
         fastq.Convention("mine", **fields)
 
 
-@pytest.mark.parametrize("name", ["scale_floor", "degenerate"])
+@pytest.mark.parametrize("name", ["scale_floor", "degenerate", "narrow_range"])
 def test_numbers_become_floats(name):
     found = getattr(fastq.Convention("mine", **{name: 2}), name)
     assert (type(found), found) == (float, 2.0)
@@ -635,7 +661,7 @@ def test_names():
     assert list(ROWS) == [
         *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "tflite"),
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
-        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "quanto", "quanto-bits", "mlx", "nncf"),
+        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "quanto", "quanto-bits", "hqq", "mlx", "nncf"),
         *("sentence-transformers", "faiss", "usearch", "voyager", "sqlite-vec", "lance"),
         *("cf", "nibabel", "grib", "edf", "nco", "cdo", "fits", "pcm", "flac", "textbook"),
     ]

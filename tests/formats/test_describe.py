@@ -22,6 +22,7 @@ FUNCTIONS = {
     "floor": np.floor,
     "trunc": np.trunc,
     "up": lambda x: np.floor(x + 0.5),
+    "F": np.float32,
     "round": lambda x: np.trunc(x + np.copysign(0.5, x)),
 }
 

@@ -81,6 +81,14 @@ class Convention:
     divisor : {"steps", "codes"}
         ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
         2)``.
+    scale_from : {"range", "inverse"}
+        An asymmetric scale comes from the range, or from its inverse, the number of steps in a unit: ``1 / (hi - lo) *
+        divisor``, at most F(1 / ``scale_floor``), each operation rounded to F. The scale is then 1 / inverse in
+        float64, and a product takes the place of the quotient in the zero point: ``qmin - lo * inverse``. That needs
+        ``quotient="reciprocal_of_double"``, by which codes are computed with the inverse itself, and a float zero
+        point.
+    narrow_range : float or None
+        An asymmetric range that is not wider has the scale 1, before an inverse is limited.
     scale_sign : {"positive", "negative", "nearer_end", "farther_end"}
         Sign of an asymmetric scale, unless it was replaced by another number than the floor: positive; negative; or
         negative if ``-lo > hi``, or unless ``abs(lo) > abs(hi)``. So the end that is nearer to 0, or farther, has the
@@ -182,6 +190,8 @@ class Convention:
     value_type: str = _one_of("compute", "result")
     span_type: str = _one_of("parameter", "compute")
     divisor: str = _one_of("steps", "codes")
+    scale_from: str = _one_of("range", "inverse")
+    narrow_range: float | None = None
     scale_sign: str = _one_of("positive", "negative", "nearer_end", "farther_end")
     scale_rounding: str = _one_of("nearest", "whole_steps", "power_of_two")
     scale_floor: float | None = None
@@ -267,12 +277,24 @@ class Convention:
             raise ValueError(
                 f"codes_by='unrounded' needs a quotient other than {self.quotient!r}, which decodes values"
             )
+        narrow = self.narrow_range
+        if narrow is not None and not (_is_number(narrow) and 0.0 <= narrow <= sys.float_info.max):
+            raise ValueError(f"narrow_range must be None, 0.0 or a positive finite number, not {shown(narrow)}")
+        if narrow is not None:
+            vars(self)["narrow_range"] = float(narrow)
+        of_inverse = (self.quotient, self.stored_type, self.zero_point, self.parameter_type)
+        if self.scale_from == "inverse" and of_inverse != ("reciprocal_of_double", "float64", "float", "compute"):
+            raise ValueError(
+                "scale_from='inverse' needs quotient='reciprocal_of_double', stored_type='float64', zero_point='float' "
+                "and parameter_type='compute'"
+            )
         if self.scale_rounding == "whole_steps" and not at_lowest:
             raise ValueError("scale_rounding='whole_steps' needs zero_point='offset' and offset_code='lowest'")
         self._check_variants()
 
     def _check_variants(self) -> None:
         fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "stored_type", "zero_point"}
+        fixed |= {"codes_by"}
         known = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
             as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))

@@ -61,6 +61,23 @@ def test_conventions_of_chunks_with_a_single_channel(convention):
     same_bytes(codes.compute(), reference.quantize_linear(X, q.scale, q.zero_point, dtype, **raw))
 
 
+@pytest.mark.slow("compiles kernels", quick=lambda convention, dtype: (convention, dtype) == ("nncf", "float32"))
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("convention", ["nncf", "mlx", "hqq"])
+def test_codes_by_scales_that_are_not_kept(convention, dtype):
+    # contract 2.9
+    x = array(3).astype(dtype)
+    for options in ({}, {"axis": 0}, {"axis": 1}):
+        options = options | {"convention": convention}
+        lazy = da.from_array(x, chunks=(3, 40))
+        same_result(fastq.quantize(lazy, "uint8", **options).compute(), reference.quantize(x, "uint8", **options))
+        values = fastq.fake_quantize(lazy, "uint8", **options)
+        assert values.dtype == x.dtype
+        same_bytes(values.compute(), reference.fake_quantize(x, "uint8", **options))
+    at_random = options | {"rounding": "stochastic", "rng": 1}
+    same_bytes(*(fastq.fake_quantize(each, "uint8", **at_random) for each in (x, lazy)))
+
+
 def test_every_convention_fuses_alike_in_chunks_of_one_channel():
     rows = [
         row for row in fastq.CONVENTIONS.values() if any(when in ("array", "channels") for when, _, _ in row.variants)

@@ -114,6 +114,7 @@ RANGES = (
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {
     "scale_floor": (None, 0.0, 2.0**-23, 1e-30, 0.5),
+    "narrow_range": (None, None, 0.0, 1e-4, 2.0),
     "degenerate": (1.0, "floor", "value", "epsilon", 0.5, 1e-10),
     "narrow": ("all", (), ("int8", "uint8", "int4")),
     "cut_from": (0, 9, 16, 32),

@@ -438,6 +438,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         signed = row.symmetric_extreme != "magnitude"
         extreme = (-hi if hi > -least else -least) if signed else max(-lo, hi)
         scale = rounded(extreme / (steps / 2), ptype)
+    elif row.scale_from == "inverse":
+        return _by_inverse(lo, hi, first, steps, row, ftype)
     elif row.span_type == "compute":
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
@@ -449,6 +451,7 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if row.offset_rounding == "float32_below" and not symmetric and constant:
         scale = Fraction(0)
     scale = rounded(scale, half) if half else scale
+    span = rounded(hi - lo, ptype)
     few, (bits, least) = rounded(scale, ftype), _TYPES[half or ftype]
     unit = Fraction(2) ** least
     size, halves = (max(-lo, hi), steps / 2) if symmetric else (rounded(hi - lo, ptype), steps)
@@ -471,6 +474,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         number = known[row.degenerate] if row.degenerate in known else Fraction(row.degenerate)
         scale = _positive(number, half, unit) if half else rounded(number, ptype)
     degenerate = degenerate and row.degenerate != "floor"
+    if not symmetric and row.narrow_range is not None and span <= rounded(Fraction(row.narrow_range), ptype):
+        scale = Fraction(1)
     kept = "float32" if row.stored_type == "float32" else ptype
     if symmetric:
         point = Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
@@ -533,6 +538,20 @@ def _power_that_suffices(scale, span, steps, rounding, ptype):
 def _middle(lo, hi, reach, ptype):
     """The value of code 0 of a range whose codes `reach` to one side."""
     return rounded(rounded(rounded(lo + hi, ptype) - reach, ptype) / 2, ptype)
+
+
+def _by_inverse(lo, hi, first, steps, row, ftype):
+    """Scale and zero point of a range by the number of steps in a unit."""
+    span = rounded(hi - lo, ftype)
+    floor = _SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor)
+    if row.narrow_range is not None and span <= rounded(Fraction(row.narrow_range), ftype):
+        inverse = Fraction(1)
+    else:
+        inverse = INF if span == 0 else rounded(multiply(rounded(1 / span, ftype), steps), ftype)
+    if floor:
+        inverse = min(inverse, rounded(rounded(1 / floor, "float64"), ftype))
+    point = rounded(add(first, -rounded(multiply(lo, inverse), ftype)), ftype)
+    return rounded(1 / inverse, "float64"), point
 
 
 def _positive(value, half, least):

@@ -2,6 +2,7 @@
 
 from systems import (
     embeddings,
+    hqq,
     media,
     mlx,
     netcdf,
@@ -18,7 +19,7 @@ from systems import (
 SYSTEMS = tuple(
     system
     for module in (
-        *(onnx_runtime, torch_eager, torch_libraries, quanto, mlx, nncf, tflite),
+        *(onnx_runtime, torch_eager, torch_libraries, quanto, hqq, mlx, nncf, tflite),
         *(embeddings, vectors, netcdf, science, media),
     )
     for system in module.SYSTEMS

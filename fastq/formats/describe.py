@@ -24,14 +24,22 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
         "reciprocal": f"{x} * F(1 / scale)",
         "reciprocal_of_double": f"{x} * F(1 / float64(scale))",
         "range": f"{x} / F(n * scale) * n",
+        "range_of_multiple": f"{x} * n / F(n * scale)",
     }[row.quotient]
-    whole = _ROUND[row.rounding]
     if row.zero_point_inside and not offset:
         inner = f"fma({steps.replace(' *', ',')}, zero_point)" if row.fused else f"{steps} + zero_point"
-        return f"clamp({whole}({inner}))"
+        return f"clamp({_whole(inner, row)})"
     start = ("", " + qmin")[row.offset_code == "lowest"] if offset else " + zero_point"
-    without_width = "; qmin if F(n * scale) is 0" if row.quotient == "range" else ""
-    return f"clamp({whole}({steps}){start}){without_width}"
+    without_width = "; qmin if F(n * scale) is 0" if row.by_range else ""
+    return f"clamp({_whole(steps, row)}{start}){without_width}"
+
+
+def _whole(steps: str, row: Convention) -> str:
+    """Return the formula that makes steps whole."""
+    if row.cut_from:
+        parts = f"2**({row.cut_from} - bits)"
+        steps = f"rint({f'({steps})' if ' + ' in steps else steps} * {parts}) / {parts}"
+    return f"{_ROUND[row.rounding]}({steps})"
 
 
 def value_formula(row: Convention, _: str = "asymmetric") -> str:
@@ -41,7 +49,7 @@ def value_formula(row: Convention, _: str = "asymmetric") -> str:
         return f"(code - zero_point{half}) * scale"
     steps = ("code - qmin" if row.offset_code == "lowest" else "code") + half
     steps = f"({steps})" if " " in steps else steps
-    return f"{steps} / n * F(n * scale) + offset" if row.quotient == "range" else f"{steps} * scale + offset"
+    return f"{steps} / n * F(n * scale) + offset" if row.by_range else f"{steps} * scale + offset"
 
 
 def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:

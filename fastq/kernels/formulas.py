@@ -46,7 +46,14 @@ def round_as(rounding, x):
 @traced
 def round_by_rule(spec, x):
     """Round `x` to a whole float by the rule."""
-    return round_as(spec.rule.rounding, x)
+    return round_as(spec.rule.rounding, round_to_parts(spec, x))
+
+
+@traced
+def round_to_parts(spec, x):
+    """Round `x` to parts of a step, where codes are cut from integers of more bits."""
+    parts = spec.rule.finer
+    return v.rint(x * v.constant(parts, x)) * v.constant(1 / parts, x) if parts else x
 
 
 @traced
@@ -55,6 +62,7 @@ def round_to_int32_by_rule(spec, x, numbers=None):
     rounding = spec.rule.rounding
     if spec.rule.draws:
         return round_at_random(x, numbers)
+    x = round_to_parts(spec, x)
     if rounding == "half_even":
         return v.round_to_int32(x)
     if rounding == "half_away":
@@ -124,7 +132,7 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     below, above = lowest - base, highest - base
     if rule.clamps_values:
         below, above = below * scale, above * scale
-    if rule.quotient == "range":
+    if rule.by_range:
         span = v.convert(highest - lowest, types.float64)
         factor = v.convert(v.convert(given, types.float64) * span, dtype)
     elif rule.quotient == "reciprocal_of_double":
@@ -153,9 +161,10 @@ def steps_from_base(spec, x, s):
         x = in_half(spec, x - s.zero_point)
     if rule.quotient == "divide":
         ratio = x / s.scale
-    elif rule.quotient == "range":
+    elif rule.by_range:
         nothing = v.constant(0, s.factor)  # the width of a constant: all values get the first code, later ones too
-        ratio = v.select(s.factor == nothing, nothing, x / s.factor * s.above)
+        steps = x / s.factor * s.above if rule.quotient == "range" else x * s.above / s.factor
+        ratio = v.select(s.factor == nothing, nothing, steps)
     else:
         ratio = x * s.factor
     ratio = in_half(spec, ratio)
@@ -363,7 +372,7 @@ def value_of_steps(spec, steps, s):
     steps = value_in_half(spec, steps)
     if rule.middle:
         steps = value_in_half(spec, steps + v.constant(0.5, steps))
-    if rule.quotient == "range":
+    if rule.by_range:
         return value_in_half(spec, value_in_half(spec, steps / s.above) * s.factor) + s.zero_point
     return value_in_half(spec, steps * s.scale) + s.zero_point if rule.zero == "offset" else steps * s.scale
 

@@ -59,10 +59,12 @@ class Rule(NamedTuple):
 
     # "divide", "divide_in_float64" (with the offset taken from the value), "reciprocal" (product with the rounded
     # 1 / scale, the scale rounded first), "reciprocal_of_double" (product with 1 / scale taken in float64, then
-    # rounded), or "range" (quotient by the range of all codes, times their number)
+    # rounded), "range" (quotient by the range of all codes, times their number), or "range_of_multiple" (product
+    # with their number, divided by the range)
     quotient: str = "divide"
     # "half_even", "half_away", "half_up", "floor", "ceil", "trunc", or at random: see `draws`
     rounding: str = "half_even"
+    finer: float = 0.0  # parts of a step to which steps are rounded first, half to even; 0: they are not
     # "code" (added to the rounded quotient), "inside" (added to it before it is rounded) or "offset" (in units of the
     # values, taken from them)
     zero: str = "code"
@@ -76,6 +78,11 @@ class Rule(NamedTuple):
     kept: str = ""
     values: str = ""  # "float16" or "bfloat16" where each operation that gives a value is rounded to it, else ""
     range: RangeRule | None = None  # None where parameters are given
+
+    @property
+    def by_range(self) -> bool:
+        """Whether values are divided by the range of all codes."""
+        return self.quotient in ("range", "range_of_multiple")
 
     @property
     def corrects(self) -> bool:

@@ -126,6 +126,8 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
     if ranged.power_of_two:
         scale = power_that_suffices(spec, scale, hi - lo, divisor, compute)
+    if spec.rule.by_range:
+        scale = within_range(scale, v.convert(lo, compute), v.convert(hi, compute), highest - lowest)
     if ranged.starts_below:
         scale = v.select(is_constant, zero, scale)
     scale, usable = _usable(spec, scale, lo, size, divisor, compute)
@@ -138,6 +140,18 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     if spec.rule.zero == "offset":  # that of the widest ranges of float64 may be infinite where the scale is not
         scale = v.select(is_infinite(zero_point), infinity, scale)
     return scale, zero_point
+
+
+@traced
+def within_range(scale, lo, hi, steps):
+    """Return the scale, or the next smaller number if so many steps are longer than the range."""
+    if not isinstance(scale, v.Vec):
+        lanes = [v.full(each, v.Vec(v.lane_type(each), 1)) for each in (scale, lo, hi, steps)]
+        return v.first(within_range(*lanes))
+    span = v.convert(v.convert(scale, types.float64) * v.convert(steps, types.float64), lo.dtype)
+    word = v.bitcast(scale, types.int32 if scale.dtype == types.float32 else types.int64)
+    before = v.bitcast(word - v.constant(1, word), scale.dtype)
+    return v.select(span > hi - lo, before, scale)
 
 
 @traced

@@ -159,8 +159,9 @@ def rule_of(coding: Coding, qtype: QType) -> Rule:
     counts = not qtype.element
     zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
     return Rule(
-        quotient=row.quotient if row.quotient != "range" or counts else "divide",
+        quotient=row.quotient if counts or not row.by_range else "divide",
         rounding=row.rounding,
+        finer=row.parts_of_steps(qtype) if counts else 0.0,
         zero=zero,
         fused=row.fused and zero == "inside",
         offset=row.offset_code if zero == "offset" else "",

@@ -38,6 +38,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
     stored, zero_point = (broadcast_to_parts(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     x, scale, zero_point = (number.astype(ftype) for number in (x, stored, zero_point))
     inside = row.zero_point_inside
+    parts = row.parts_of_steps(p.dtype)
     if row.quotient == "divide_in_float64":
         distance = x.astype(np.float64) - (zero_point if row.zero_point == "offset" else 0)
         ratio = (distance / scale.astype(np.float64)).astype(ftype)
@@ -49,20 +50,21 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
         pass
     elif row.quotient == "divide":
         ratio = x / scale
-    elif row.quotient == "range":
+    elif row.by_range:
         steps = ftype.type(last - first)
         span = (stored.astype(np.float64) * float(steps)).astype(ftype)
-        ratio = np.where(span == 0, ftype.type(0), x / span * steps)
+        ratio = np.where(span == 0, ftype.type(0), x / span * steps if row.quotient == "range" else x * steps / span)
     else:
         one = ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
         factor = in_half(one, half)
         if row.fused and row.zero_point_inside and ftype == np.float32:
-            return round_to_integers(in_half(_fused_multiply_add(x, factor, zero_point), half), row.rounding, bits)
+            total = in_half(_fused_multiply_add(x, factor, zero_point), half)
+            return round_to_integers(total, row.rounding, bits, parts)
         ratio = x * factor
     ratio = in_half(ratio, half)
     if inside:
-        return round_to_integers(in_half(ratio + zero_point, half), row.rounding, bits)
-    return np.asarray(round_to_integers(ratio, row.rounding, bits).astype(ftype) + zero_point)
+        return round_to_integers(in_half(ratio + zero_point, half), row.rounding, bits, parts)
+    return np.asarray(round_to_integers(ratio, row.rounding, bits, parts).astype(ftype) + zero_point)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
@@ -115,7 +117,7 @@ def decode(codes: Array, p: QParams, values: np.dtype[Any] | None = None) -> Arr
     steps = in_half(steps + ftype.type(0.5), half) if row.decode == "middle" else steps
     if not has_offset:
         return np.asarray(steps * scale)
-    if row.quotient != "range":
+    if not row.by_range:
         return np.asarray(in_half(steps * scale, half) + zero_point)
     count = ftype.type(last - first)
     span = (stored.astype(np.float64) * float(count)).astype(ftype)
@@ -142,10 +144,12 @@ def in_half(x: Array, half: str) -> Array:
     return np.asarray(x.astype(form.dtype).astype(x.dtype))
 
 
-def round_to_integers(x: Array, rounding: str, bits: Array | None = None) -> Array:
-    """Return `x` rounded to whole numbers, at random by `bits` if it is given."""
+def round_to_integers(x: Array, rounding: str, bits: Array | None = None, parts: float = 0.0) -> Array:
+    """Return `x` rounded to whole numbers, at random by `bits` if it is given, else to `parts` of them before."""
     if bits is not None:
         return round_by_bits(x, bits)
+    if parts:
+        x = np.rint(x * x.dtype.type(parts)) * x.dtype.type(1 / parts)
     if rounding == "half_away":
         whole = np.trunc(x)
         return np.asarray(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0).astype(x.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def from_range(
     else:
         scale = np.maximum(_asymmetric_scale(lo, hi, steps, row, ftype, half), _over(floor, steps, row, half))
         scale = _power_that_suffices(scale, hi - lo, steps, row) if row.scale_rounding == "power_of_two" else scale
+        scale = _within_range(scale, lo.astype(ftype), hi.astype(ftype), last - first) if row.by_range else scale
         scale = np.where(constant, ptype(0), scale) if row.offset_rounding == "float32_below" else scale
     scale = in_half(in_half(scale, "" if row.scale_digits == "all" else row.scale_digits), stored)
     if row.tiny_scale == "reaching":
@@ -144,8 +146,15 @@ def _offset(
 def _least_scale(row: Convention, smallest_normal: float) -> float:
     """Return the number below which a scale is degenerate."""
     if row.scale_floor == "root":
-        return smallest_normal**0.5
+        return math.sqrt(smallest_normal)
     return smallest_normal if row.scale_floor is None else float(row.scale_floor)
+
+
+def _within_range(scale: Array, lo: Array, hi: Array, steps: Any) -> Array:
+    """Return scales; one whose steps are longer than the range becomes the next smaller number."""
+    # contract 5.13
+    span = (scale.astype(np.float64) * float(steps)).astype(lo.dtype)
+    return np.where(span > hi - lo, np.nextafter(scale, scale.dtype.type(0)), scale)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")

@@ -74,7 +74,7 @@ def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -
     return {
         "code": code,
         "number": np.asarray(table.values, ftype)[codes] if table else code,
-        "scale": scale.astype(np.float64 if row.quotient == "range" else ftype),
+        "scale": scale.astype(np.float64 if row.by_range else ftype),
         "tensor_scale": p.tensor_scale,
         "zero_point": zero_point.astype(ftype),
         "offset": zero_point.astype(ftype),

@@ -84,6 +84,13 @@ def rules(*wanted):
         for code in rows[name].formats[:2] + rows[name].formats[-1:]:
             for y in (x, x.astype(np.float64), steps, steps - 40, np.full(9, 3.7), np.linspace(0, 16.4, 99)):
                 same_quantized(*both("quantize", y, code, convention=name))
+    if "pcm" in wanted:
+        near = np.nextafter(np.arange(-40, 40, dtype=np.float32), np.float32(-99)) / np.float32(2**15)
+        same_bytes(*both("quantize_linear", near, np.float32(2.0**-15), 0, "int16", convention="pcm"))
+    if "lance" in wanted:
+        for end in np.linspace(1.9925, 1.9999, 40):
+            y = np.linspace(0, end, 256)
+            same_quantized(*both("quantize", y, "uint8", convention="lance"))
     if "compressed-tensors" in wanted:
         for y in (x, -np.abs(x) * np.float32(2.0**-24), np.zeros(9)):
             for options in ({"axis": None}, {"axis": 0, "block_size": 32}):

@@ -22,7 +22,7 @@ def uniform(case, rng):
     """Return a matrix for a case, each parameter's elements spread evenly over a range of their own."""
     rows, columns = SHAPES[case.per]
     groups = rows * columns // case.block_size if case.block_size else rows
-    lo, hi = np.hsplit(_ranges(groups, rng), 2)
+    lo, hi = (-1.0, 1.0) if case.unit else np.hsplit(_ranges(groups, rng), 2)
     x = (lo + (hi - lo) * rng.random((groups, rows * columns // groups))).astype(case.values)
     return _cut(x.reshape(rows, columns), case)
 
@@ -87,4 +87,5 @@ SPECIAL = {
 def special(name, case, rng):
     """Return a special matrix for a case."""
     shape = np.minimum(SHAPES[case.per], SPECIAL_SHAPE)
-    return _cut(SPECIAL[name](rng.uniform(-1, 1, shape)).astype(case.values), case)
+    x = SPECIAL[name](rng.uniform(-1, 1, shape))
+    return _cut((np.clip(x, -1, 1) if case.unit else x).astype(case.values), case)

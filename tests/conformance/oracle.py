@@ -44,6 +44,10 @@ class Case:
         Fields of the convention that differ from its row.
     values : str
         Name of the dtype of the matrix.
+    parameters : callable or None
+        From a matrix to scale and zero point, where the system takes them from no range.
+    unit : bool
+        Whether the system is for numbers of -1 to 1 only.
     """
 
     dtype: str
@@ -54,6 +58,8 @@ class Case:
     option: str = ""
     changes: tuple[tuple[str, object], ...] = ()
     values: str = "float32"
+    parameters: Callable[..., tuple[np.ndarray, float]] | None = None
+    unit: bool = False
 
     def granularity(self):
         """Return the arguments of fastq's functions that say what has parameters of its own."""
@@ -157,7 +163,11 @@ def version_of(distribution):
 def by_fastq(x, case, convention):
     """Return fastq's results for a matrix under a convention."""
     row = replace(fastq.CONVENTIONS[convention], **dict(case.changes))
-    q = fastq.quantize(x, case.dtype, symmetric=case.symmetric, convention=row, **case.granularity())
+    options = {"symmetric": case.symmetric, "convention": row, **case.granularity()}
+    if case.parameters is None:
+        q = fastq.quantize(x, case.dtype, **options)
+    else:
+        q = fastq.quantize(x, qparams=fastq.QParams(*case.parameters(x), case.dtype, **options))
     return _parts(q, case)
 
 

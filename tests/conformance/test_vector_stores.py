@@ -175,3 +175,32 @@ def test_products_of_codes_with_offsets_rank_badly():
     ours = recall(fastq.quantize(x, "int8", symmetric=True).codes)
     assert ours > 0.95
     assert theirs < ours - 0.05
+
+
+@pytest.mark.parametrize("dimension", [32, 128, 384])
+def test_codes_of_usearch_on_the_border_of_two(dimension):
+    """Vectors of small whole numbers, and of one number alone: usearch's products may be one less than a quotient."""
+    index_of = pytest.importorskip("usearch.index", reason="usearch is not installed").Index
+    rng = np.random.default_rng(0)
+    rows = 2**20 // dimension
+    x = rng.integers(-4, 5, (rows, dimension)).astype(np.float32)
+    x[::2] = 0
+    x[::2, :1] = rng.uniform(-9, 9, (len(x[::2]), 1))
+    x = rng.permuted(x, axis=1)
+    index = index_of(ndim=dimension, metric="ip", dtype="i8", connectivity=2, expansion_add=1)
+    index.add(np.arange(rows), x)
+    lengths = np.linalg.norm(x.astype(np.float64), axis=1)[:, None]
+    ours = fastq.quantize_linear(x * (127 * (1 / lengths)), 1.0, 0, "int8", convention="usearch")
+    same_bytes(ours, np.asarray(index.get(np.arange(rows), np.int8)))
+
+
+def test_codes_of_duckdb():
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-128, 127, 2**20)
+    x[::2] = np.rint(2 * x[::2]) / 2
+    for dtype in (np.float32, np.float64):
+        table = pyarrow.table({"x": x.astype(dtype)})
+        theirs = duckdb.from_arrow(table).project("CAST(x AS TINYINT) AS code").fetchnumpy()["code"]
+        same_bytes(fastq.quantize_linear(x.astype(dtype), 1.0, 0, "int8"), np.asarray(theirs))

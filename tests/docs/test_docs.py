@@ -76,6 +76,7 @@ EXAMPLES = {  # by which test
     "docs/howto/compiled.md": "test_doctests.py",
     "docs/howto/embeddings.md": "test_doctests.py",
     "docs/howto/images.md": "test_doctests.py",
+    "docs/howto/sound.md": "test_doctests.py",
     "docs/howto/requantize.md": "test_doctests.py",
     "docs/reference/engine.md": "test_doctests.py",
     "docs/howto/frameworks.md": "test_frameworks_page.py",

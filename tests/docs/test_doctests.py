@@ -45,4 +45,10 @@ def test_the_page_on_embeddings_prints_what_it_says():
     for library in ("faiss", "usearch"):
         pytest.importorskip(library, reason=f"no {library}")
     failed, tried = doctest.testfile(str(DOCS / "howto" / "embeddings.md"), module_relative=False)
-    assert (failed, tried) == (0, 51)
+    assert (failed, tried) == (0, 56)
+
+
+def test_the_page_on_sound_prints_what_it_says():
+    pytest.importorskip("soundfile", reason="no soundfile")
+    failed, tried = doctest.testfile(str(DOCS / "howto" / "sound.md"), module_relative=False)
+    assert (failed, tried) == (0, 6)

@@ -147,6 +147,18 @@ OWN = {
         offset_rounding="float32_below",
         rounding="half_up",
     ),
+    "cut from wider integers": fastq.Convention("cut from wider integers", cut_from=16, zero_point_inside=True),
+    "cut, rounded down": fastq.Convention(
+        "cut, rounded down", schemes=("symmetric",), cut_from=12, rounding="floor", formats=("int8",)
+    ),
+    "a product by the range": fastq.Convention(
+        "a product by the range",
+        schemes=("asymmetric",),
+        includes_zero=False,
+        zero_point="offset",
+        quotient="range_of_multiple",
+        rounding="floor",
+    ),
 }
 ALL = ROWS | OWN
 
@@ -584,6 +596,7 @@ def test_float_zero_points_below_float32_are_zero(impl):
     [
         ({"rounding": "nearest"}, "rounding must be one of"),
         ({"quotient": "range"}, "quotient='range' needs"),
+        ({"cut_from": 33}, "cut_from must be 0 to 32 bits, not 33"),
         ({"zero_point": "float"}, "needs zero_point_inside=True"),
         ({"zero_point": "offset"}, "no symmetric scheme"),
         ({"formats": ("int9",)}, "formats must be"),
@@ -665,8 +678,8 @@ def test_names():
         *("torchao", "torchao-int8", "torchao-intx", "torchao-float8"),
         *("compressed-tensors", "matmul-nbits", "qdq-nbits", "quanto", "quanto-bits", "hqq", "mlx", "nncf"),
         *("ai-edge", "coremltools", "qwix"),
-        *("sentence-transformers", "faiss"),
-        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "fits", "textbook"),
+        *("sentence-transformers", "faiss", "usearch", "voyager", "sqlite-vec", "lance"),
+        *("cf", "nibabel", "grib", "edf", "nco", "cdo", "fits", "pcm", "flac", "textbook"),
     ]
 
 
@@ -767,3 +780,19 @@ def test_the_least_scale_is_that_of_the_type_of_operations(api, dtype):
     for convention in ("torchao", "torchao-intx"):
         assert api.choose_qparams(x, "int8", axis=0, convention=convention).scale.tolist() == [least, least]
     assert api.choose_qparams(x, "int8", axis=0, symmetric=True, convention="torchao-int8").scale[0] == 2.0**-23
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_codes_that_are_cut_from_wider_integers(api):
+    # contract 2.15: by hand, the border of 1 is half a unit of 2**-31 below it
+    border = 2.0**-15 - 2.0**-32
+    x = np.array([border, np.nextafter(border, 0), -(2.0**-32), -(2.0**-31)])
+    assert api.quantize_linear(x, 2.0**-15, 0, "int16", convention="pcm").tolist() == [1, 0, 0, -1]
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_a_scale_has_no_more_steps_than_the_range(api):
+    # contract 2.16 and 5.13
+    for end in np.linspace(1.9925, 1.9999, 50):
+        scale = api.choose_qparams(np.array([0.0, end]), "uint8", convention="lance").scale
+        assert scale * 255 <= end <= np.nextafter(scale, 1) * 255

@@ -61,6 +61,7 @@ PAGES = {  # what they need besides the package
     "docs/howto/frameworks.md": "torch jax onnxruntime onnx",
     "docs/howto/gguf.md": "rich gguf matplotlib",
     "docs/howto/images.md": "",
+    "docs/howto/sound.md": "soundfile",
     "docs/howto/models.md": "safetensors rich",
     "docs/howto/requantize.md": "",
     "docs/howto/stores.md": "xarray zarr dask netCDF4",

@@ -145,12 +145,15 @@ class Convention:
     offset_rounding : {"nearest", "float32_below"}
         With "float32_below" the range begins at the largest float32 that is not above lo, subnormal ones left out, and
         scale and offset are those of that range. Needs an offset at the lowest code.
-    quotient : {"divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range"}
+    quotient : {"divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range", "range_of_multiple"}
         ``x / scale``; the same, with the offset taken from x, in float64 and rounded to F; ``x * F(1 / F(scale))``;
-        ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with n = qmax - qmin, which needs an offset at the
-        lowest code.
+        ``x * F(1 / float64(scale))``; ``x / F(n * scale) * n`` with n = qmax - qmin; or ``x * n / F(n * scale)``. The
+        last two need an offset at the lowest code.
     rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
         The rounding of codes. "half_up" is ``floor(v + 0.5)``, the sum rounded in F.
+    cut_from : int
+        Bits of the integers that codes are cut from: steps are first rounded, half to even, to units of these integers,
+        2**-(cut_from - bits). 0, or no more than the bits of codes: they are not.
     decode : {"point", "middle"}
         The value of a code: ``(code - zero_point) * scale`` (with an offset: ``offset + steps * scale``), or half a
         step more.
@@ -218,8 +221,11 @@ class Convention:
     fused: bool = False
     offset_code: str = _one_of("lowest", "zero", "middle")
     offset_rounding: str = _one_of("nearest", "float32_below")
-    quotient: str = _one_of("divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range")
+    quotient: str = _one_of(
+        "divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range", "range_of_multiple"
+    )
     rounding: str = _one_of(*_ROUNDINGS)
+    cut_from: int = 0
     decode: str = _one_of("point", "middle")
     symmetric_extreme: str = _one_of("magnitude", "signed", "signed_low")
     searched_signed: tuple[str, ...] = ()
@@ -263,12 +269,16 @@ class Convention:
             )
         if self.zero_point == "offset" and "symmetric" in self.schemes:
             raise ValueError("an offset has no symmetric scheme: schemes must be ('asymmetric',)")
-        if self.quotient == "range" and (self.zero_point, self.offset_code) != ("offset", "lowest"):
-            raise ValueError("quotient='range' needs zero_point='offset' and offset_code='lowest'")
+        if not 0 <= self.cut_from <= 32:
+            raise ValueError(f"cut_from must be 0 to 32 bits, not {self.cut_from}")
+        if self.by_range and (self.zero_point, self.offset_code) != ("offset", "lowest"):
+            raise ValueError(f"quotient={self.quotient!r} needs zero_point='offset' and offset_code='lowest'")
         if self.operation_type == "input" and "float64" in (self.parameter_type, self.stored_type):
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
-        if self.operation_type == "input" and self.quotient == "range":
-            raise ValueError("operation_type='input' needs a quotient other than 'range', which decodes values")
+        if self.operation_type == "input" and self.by_range:
+            raise ValueError(
+                f"operation_type='input' needs a quotient other than {self.quotient!r}, which decodes values"
+            )
         if self.operation_type == "input" and self.compute_type == "float64":
             raise ValueError(
                 "operation_type='input' needs compute_type='input', which rounds to half precision once more"
@@ -283,8 +293,10 @@ class Convention:
             raise ValueError(
                 "codes_by='unrounded' needs operation_type='compute' and scales that are kept in F or half precision"
             )
-        if self.codes_by == "unrounded" and self.quotient == "range":
-            raise ValueError("codes_by='unrounded' needs a quotient other than 'range', which decodes values")
+        if self.codes_by == "unrounded" and self.by_range:
+            raise ValueError(
+                f"codes_by='unrounded' needs a quotient other than {self.quotient!r}, which decodes values"
+            )
         narrow = self.narrow_range
         if narrow is not None and not (_is_number(narrow) and 0.0 <= narrow <= sys.float_info.max):
             raise ValueError(f"narrow_range must be None, 0.0 or a positive finite number, not {shown(narrow)}")
@@ -355,6 +367,15 @@ class Convention:
         if narrow and not qtype.signed and self.narrow_unsigned == "highest":
             return first - 1, last - 1
         return first, last
+
+    @property
+    def by_range(self) -> bool:
+        """Whether values are divided by the range of all codes."""
+        return self.quotient in ("range", "range_of_multiple")
+
+    def parts_of_steps(self, qtype: QType) -> float:
+        """Return how many parts of a step there are to which steps are rounded first; 0 if they are not."""
+        return 2.0 ** (self.cut_from - qtype.bits) if self.cut_from > qtype.bits else 0.0
 
     def half_precision_for(self, dtype: np.dtype[Any]) -> HalfPrecision:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""

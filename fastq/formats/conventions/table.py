@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import cast
 
-from fastq.formats.conventions import frameworks, lessons, models, science, vectors
+from fastq.formats.conventions import frameworks, lessons, media, models, science, vectors
 from fastq.formats.conventions.convention import Convention
 from fastq.system.arguments import did_you_mean, shown
 
 DEFAULT = "onnx"
 
-_ROWS = (*frameworks.ROWS, *models.ROWS, *vectors.ROWS, *science.ROWS, *lessons.ROWS)
+_ROWS = (*frameworks.ROWS, *models.ROWS, *vectors.ROWS, *science.ROWS, *media.ROWS, *lessons.ROWS)
 CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
 for _row in _ROWS:
     getattr(_row, "signed_scale")  # noqa: B009 (values derived from the fields are kept with them)

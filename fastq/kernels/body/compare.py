@@ -82,7 +82,7 @@ def perhaps_clamped(spec, x, s, args, pointer):
         most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
         limit = v.constant(most, x) * s.scale
         return (v.absolute(x) < (limit * s.tensor if spec.scale_kind == "tensor" else limit)) ^ True
-    if rule.quotient == "range":  # a division either way
+    if rule.by_range:  # a division either way
         return clamp_mask(spec, x, s, args, pointer)
     reach = v.constant(0.25 if rule.is_nearest else -0.25, s.scale)
     dtype = computes_in(spec, s.scale)

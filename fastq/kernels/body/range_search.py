@@ -223,7 +223,7 @@ def _in_units(spec, s, unit):
         return s._replace(tensor=s.tensor * unit)
     s = formulas.of_values(spec, s)
     s = s._replace(scale=s.scale * unit)
-    if spec.rule.quotient == "range":
+    if spec.rule.by_range:
         return s._replace(zero_point=s.zero_point * unit, factor=s.factor * unit)
     return s._replace(zero_point=s.zero_point * unit) if spec.rule.zero == "offset" else s
 

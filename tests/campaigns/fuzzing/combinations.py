@@ -117,6 +117,7 @@ _OTHER = {
     "narrow_range": (None, None, 0.0, 1e-4, 2.0),
     "degenerate": (1.0, "floor", "value", "epsilon", 0.5, 1e-10),
     "narrow": ("all", (), ("int8", "uint8", "int4")),
+    "cut_from": (0, 9, 16, 32),
     "schemes": (("asymmetric",), ("symmetric",), ("asymmetric", "symmetric")),
 }
 _CHOICES = {each.name: each.metadata["choices"] for each in fields(Convention) if "choices" in each.metadata}

@@ -155,8 +155,14 @@ def twice_rounded(value, ftype, half):
     return rounded(value, half) if half else value
 
 
-def integer_code(x, scale, zero, row, codes, ftype, half=""):
-    """The code of a number, by the formulas of a convention."""
+def integer_code(x, scale, zero, row, codes, ftype, half="", bits=0):
+    """The code of a number, by the formulas of a convention; the format has so many bits."""
+
+    def cut(steps):
+        parts = Fraction(2) ** max(row.cut_from - bits, 0)
+        steps = multiply(whole(rounded(multiply(steps, parts), ftype)), 1 / parts) if parts > 1 else steps
+        return whole(steps, row.rounding, ftype)
+
     first, last = map(Fraction, codes)
     stored, scale = scale, rounded(scale, ftype)
     zero = rounded(zero, ftype)
@@ -166,23 +172,27 @@ def integer_code(x, scale, zero, row, codes, ftype, half=""):
         steps = rounded(divide(distance, scale), "float64")
     elif row.quotient == "divide":
         steps = divide(distance, scale)
-    elif row.quotient == "range":
+    elif row.by_range:
         span = rounded(rounded((last - first) * stored, "float64"), ftype)
-        steps = multiply(rounded(divide(distance, span), ftype), last - first) if span else Fraction(0)
+        steps = Fraction(0)
+        if span and row.quotient == "range":
+            steps = multiply(rounded(divide(distance, span), ftype), last - first)
+        elif span:
+            steps = divide(rounded(multiply(distance, last - first), ftype), span)
     else:
         inverse = 1 / scale if row.quotient == "reciprocal" else rounded(1 / stored, "float64")
         factor = twice_rounded(inverse, ftype, half)
         steps = multiply(distance, factor)
         if row.fused and row.zero_point_inside and row.zero_point != "offset" and ftype == "float32":
             total = twice_rounded(add(steps, zero), ftype, half)
-            return clamped(whole(total, row.rounding, ftype), first, last)
+            return clamped(cut(total), first, last)
     steps = twice_rounded(steps, ftype, half)
     if row.zero_point == "offset":
-        code = add(whole(steps, row.rounding, ftype), first if row.offset_code == "lowest" else 0)
+        code = add(cut(steps), first if row.offset_code == "lowest" else 0)
     elif row.zero_point_inside:
-        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding, ftype)
+        code = cut(twice_rounded(add(steps, zero), ftype, half))
     else:
-        code = add(whole(steps, row.rounding, ftype), zero)
+        code = add(cut(steps), zero)
     return clamped(code, first, last)
 
 
@@ -243,7 +253,7 @@ def value(code, stored, zero, row, codes, ftype, dtype):
         steps = twice_rounded(add(steps, Fraction(1, 2)), ftype, half)
     if row.zero_point != "offset":
         return rounded(multiply(steps, scale), ftype)
-    if row.quotient == "range":
+    if row.by_range:
         n = Fraction(last - first)
         steps = twice_rounded(divide(steps, n), ftype, half)
         scale = rounded(rounded(n * stored, "float64"), ftype)
@@ -316,7 +326,7 @@ def _codes(x, p, nan, saturate):
             codes.append(float_code(ratio, negative and not zeros_alone, form, saturate))
         else:
             allowed = _codes_in_use(row, qtype, p.symmetric)
-            codes.append(int(integer_code(element, scale, zero, row, allowed, ftype, half)))
+            codes.append(int(integer_code(element, scale, zero, row, allowed, ftype, half, qtype.bits)))
     return codes
 
 
@@ -442,6 +452,8 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = max(scale, _over(least_range, steps, row, ptype))
     if row.scale_rounding == "power_of_two" and not symmetric and scale:
         scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
+    if row.by_range and not symmetric and _are_longer(scale, last - first, lo, hi, ftype):
+        scale = Fraction(float(np.nextafter(np.dtype(ptype).type(scale), 0)))
     if row.offset_rounding == "float32_below" and not symmetric and constant:
         scale = Fraction(0)
     scale = rounded(scale, row.scale_digits) if row.scale_digits != "all" else scale
@@ -507,6 +519,12 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
     if row.zero_point == "float":
         return rounded(scale, kept), rounded(point, kept)
     return rounded(scale, kept), clamped(whole(point, row.zero_point_rounding, ptype), first, last)
+
+
+def _are_longer(scale, steps, lo, hi, ftype):
+    """Whether so many steps are longer than a range, as numbers of a type."""
+    span = rounded(rounded(hi, ftype) - rounded(lo, ftype), ftype)
+    return rounded(rounded(steps * scale, "float64"), ftype) > span
 
 
 def _float32_below(value):

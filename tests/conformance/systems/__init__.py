@@ -5,6 +5,7 @@ from systems import (
     coreml,
     embeddings,
     hqq,
+    media,
     mlx,
     netcdf,
     nncf,
@@ -15,10 +16,11 @@ from systems import (
     tflite,
     torch_eager,
     torch_libraries,
+    vectors,
 )
 
 MODULES = (
     *(onnx_runtime, torch_eager, torch_libraries, quanto, hqq, mlx, nncf, tflite, ai_edge, coreml, qwix),
-    *(embeddings, netcdf, science),
+    *(embeddings, vectors, netcdf, science, media),
 )
 SYSTEMS = tuple(system for module in MODULES for system in module.SYSTEMS)

@@ -139,6 +139,7 @@ TABLES = [pytest.param(kind, table, id=name_of(kind, table)) for kind in EXAMPLE
 @pytest.mark.parametrize("api", [fastq, reference], ids=["fastq", "reference"])
 @pytest.mark.parametrize(("kind", "table"), TABLES)
 def test_rows(kind, table, api):
+    # contract 2.11, 2.12, 2.13, 2.14, 5.9, 5.10, 5.11, 5.12, 5.21 and 5.23
     CHECKS[kind](api, table)
 
 

@@ -1080,7 +1080,8 @@ ERRORS = [
     (lambda i: i.dequantize_linear(X, 0.1), TypeError, "codes .*float32"),
     (lambda i: i.dequantize_linear(CODES.astype(np.int64), 0.1), TypeError, "codes .*int64"),
     (lambda i: i.dequantize_linear(CODES.astype(np.int32), 0.1, 1), ValueError, "zero_point must be 0 for int32"),
-    (lambda i: i.quantize_linear(X, 0.1, dtype="int32"), TypeError, "dtype must be one of the formats"),
+    (lambda i: i.quantize_linear(X, 0.1, dtype="int64"), TypeError, "dtype must be one of the formats"),
+    (lambda i: i.quantize_linear(X, 0.1, dtype="int32"), ValueError, "convention must be 'fits' for dtype int32"),
     (lambda i: i.quantize_linear(X, np.int64(2)), TypeError, "scale must be .*int32, not int64"),
     (
         lambda i: i.quantize_linear(X, np.ones(3), axis=1),

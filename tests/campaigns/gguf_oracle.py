@@ -24,6 +24,9 @@ MIXES += (
     "Q5_K_M",
     "Q6_K",
     "IQ4_NL",
+    "IQ2_XXS",
+    "IQ2_XS",
+    "IQ2_S",
     "IQ2_M",
     "IQ3_XXS",
     "IQ3_XS",
@@ -35,7 +38,7 @@ MIXES += (
 )
 MIXES += ("MXFP4_MOE", "Q1_0")
 FILE_TYPES = {name: int(gguf.LlamaFileType[f"MOSTLY_{name}"]) for name in MIXES}
-OF_IMATRIX = "Q2_K_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"  # mixes that are refused without one
+OF_IMATRIX = "Q2_K_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"  # mixes that are refused without one
 FLOATS = {"F32": 0, "F16": 1, "BF16": 32}
 
 

@@ -39,7 +39,7 @@ def _one_of(*choices: str) -> Any:
 class Convention:
     """The arithmetic of one system: its formulas from ranges to parameters, from values to codes, and back.
 
-    F is the compute type of the values (see `compute_type`); lo and hi are the smallest
+    F is the compute type of the values (see ``compute_type``); lo and hi are the smallest
     and the largest of the values that share a parameter, and qmin and qmax are the first and the last code. To make
     your own convention, replace fields of a row of the table.
 
@@ -106,7 +106,7 @@ class Convention:
         is ``rint(offset / scale)``, and where it is finite and not 0 the scale becomes ``offset / k``; where it is 0
         the offset becomes 0. That needs an offset at the lowest code. With "power_of_two" an asymmetric scale becomes
         the smallest power of two, a normal number, by which the range has at most qmax - qmin steps, rounded by
-        `rounding`.
+        ``rounding``.
     scale_floor : float, None or "root"
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
         where these are rounded to that of the input; "root": the square root of that number.

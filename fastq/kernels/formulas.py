@@ -154,12 +154,12 @@ def steps_from_base(spec, x, s):
     rule = spec.rule
     if rule.fused and rule.quotient != "divide" and v.lane_type(x) == types.float32:
         return in_half(spec, v.fma(x, s.factor, s.zero_point))
-    if rule.quotient == "divide_in_float64":
-        ratio = _quotient_in_float64(spec, x, s)
-        return ratio + s.zero_point if rule.zero == "inside" else ratio
-    if rule.zero == "offset":
+    wide = rule.quotient == "divide_in_float64"
+    if rule.zero == "offset" and not wide:
         x = in_half(spec, x - s.zero_point)
-    if rule.quotient == "divide":
+    if wide:
+        ratio = _quotient_in_float64(spec, x, s)
+    elif rule.quotient == "divide":
         ratio = x / s.scale
     elif rule.by_range:
         nothing = v.constant(0, s.factor)  # the width of a constant: all values get the first code, later ones too

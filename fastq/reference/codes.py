@@ -39,15 +39,13 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
     x, scale, zero_point = (number.astype(ftype) for number in (x, stored, zero_point))
     inside = row.zero_point_inside
     parts = row.parts_of_steps(p.dtype)
-    if row.quotient == "divide_in_float64":
-        distance = x.astype(np.float64) - (zero_point if row.zero_point == "offset" else 0)
-        ratio = (distance / scale.astype(np.float64)).astype(ftype)
+    wide = row.quotient == "divide_in_float64"
     if row.zero_point == "offset":
-        x = in_half(x - zero_point, half)
+        x = x.astype(np.float64) - zero_point if wide else in_half(x - zero_point, half)
         inside = False
         zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
-    if row.quotient == "divide_in_float64":
-        pass
+    if wide:
+        ratio = (x.astype(np.float64) / scale.astype(np.float64)).astype(ftype)
     elif row.quotient == "divide":
         ratio = x / scale
     elif row.by_range:

@@ -137,6 +137,12 @@ OWN = {
         quotient="divide_in_float64",
         zero_point_inside=True,
     ),
+    "a wide quotient in half precision": fastq.Convention(
+        "a wide quotient in half precision",
+        operation_type="input",
+        quotient="divide_in_float64",
+        zero_point_inside=True,
+    ),
     "a turned offset": fastq.Convention(
         "a turned offset",
         schemes=("asymmetric",),

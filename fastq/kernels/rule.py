@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastq.formats.conventions.convention import NEAREST
+
 # rounding at random: of codes of at most 8 bits, and of more
 AT_RANDOM = "at_random"
 WIDELY_AT_RANDOM = "widely_at_random"
@@ -47,9 +49,8 @@ class RangeRule(NamedTuple):
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
     rounds_quotient: bool = False
     # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
-    # both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it); offsets are what
-    # they are for other scales, 0 ("zero") or the lower end ("value");
-    # or "formula"
+    # both), "lowest" (symmetric the middle), "end" (0, the last code where the range ends below it), or "formula", that
+    # of other scales; offsets are what they are for other scales, 0 ("zero") or the lower end ("value")
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
 
@@ -98,7 +99,7 @@ class Rule(NamedTuple):
     @property
     def is_nearest(self) -> bool:
         """Whether codes are the nearest ones."""
-        return self.rounding in ("half_even", "half_away", "half_up")
+        return self.rounding in NEAREST
 
     @property
     def draws(self) -> bool:

@@ -61,11 +61,9 @@ def _finite_when_kept(spec, scales, zero_points):
     """Make the scales infinite that will be, or whose offsets will be, once they are rounded to what is kept."""
     infinity = v.constant(float("inf"), scales)
     scales = v.select(is_infinite(scale_as_kept(spec, scales)), infinity, scales)
-    return (
-        v.select(is_infinite(offset_as_kept(spec, zero_points)), infinity, scales)
-        if spec.rule.zero == "offset"
-        else scales
-    )
+    if spec.rule.zero != "offset":
+        return scales
+    return v.select(is_infinite(offset_as_kept(spec, zero_points)), infinity, scales)
 
 
 @traced

@@ -210,7 +210,6 @@ _NAMES |= {"in_files": replace(CONVENTIONS["onnx"], stored_type="input")}
 _NAMES |= {"in_halves": replace(CONVENTIONS["onnx"], operation_type="input")}  # as ONNX has them from opset 23 on
 _NAMES |= {"float_zero_point": replace(CONVENTIONS["textbook"], name="float zero point", zero_point="float")}
 # the rounding of images by scikit-image and OpenCV, torchvision, and GDAL
-_NAMES |= {"by_product": CONVENTIONS["torch-pt2e"]}
 _NAMES |= {"cut_off": replace(CONVENTIONS["torch-pt2e"], rounding="trunc")}
 _SHIFTED = replace(CONVENTIONS["torch-pt2e"], zero_point="float", zero_point_inside=True)
 _NAMES |= {"half_up": replace(_SHIFTED, rounding="floor")}

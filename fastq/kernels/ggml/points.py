@@ -100,10 +100,11 @@ def quantize_points(spec, group, numbers):
         largest = _magnitudes(spec, v.advance(group.x, j * spec.sub * LANES), part, signs)
         is_zero = largest < v.constant(spec.tiny, zero)
         if spec.steps_before:
-            before = fit_positive(part.x, part.w, part.roots, spec.sub, spec.steps_before)
+            room = part.roots  # which have no numbers yet
+            before = fit_positive(part.x, part.w, room, spec.sub, spec.steps_before)
             largest = before * v.constant(spec.levels, zero)
             is_zero = is_zero | ~(largest > zero)
-            _store_roots(spec, part)
+        _store_roots(spec, part)
         scale = _fit_points(spec, part, largest)
         turned = scale < zero
         scale = v.select(is_zero, zero, v.select(turned, -scale, scale))
@@ -128,7 +129,7 @@ def _level(multiple, most):
 
 @traced
 def _magnitudes(spec, x, part, signs):
-    """Write magnitudes, products with weights, roots of weights and signs; return the largest magnitude.
+    """Write magnitudes, products with weights and signs; return the largest magnitude.
 
     Formats that store seven signs have an even number of minus signs: if it is odd, the sign with the smallest weighted
     square is flipped.
@@ -151,7 +152,6 @@ def _magnitudes(spec, x, part, signs):
             least = v.select(less, square, least)
             place = v.select(less, v.full(i, I32), place)
             v.store(part.x, at, v.select(is_minus, -value, value))
-            v.store(part.roots, at, v.sqrt(w))
         odd = _is_odd(spec, minus)
         minus = minus ^ v.select(odd, one << place, none)
         v.store(signs, k // 8 * LANES, v.convert(minus & v.constant(_all_signs(spec), minus), types.uint8))
@@ -167,7 +167,7 @@ def _magnitudes(spec, x, part, signs):
 
 @traced
 def _store_roots(spec, part):
-    """Write the roots of weights, whose room was that of other numbers."""
+    """Write the roots of weights."""
     for i in range(0, spec.sub * LANES, LANES):
         v.store(part.roots, i, v.sqrt(v.load(part.w, i, F32)))
 

@@ -24,10 +24,11 @@ from fastq.tools.layouts.layout import (
 )
 from fastq.tools.layouts.row_parts import from_row_parts, to_row_parts
 
-# values are (code - zero) * scale, with zeros that are neither rounded nor clamped
+# values are (code - zero) * scale, with zeros that are neither rounded nor clamped; each operation is rounded to the
+# dtype of the values, as the convention "hqq" of codes does not
 FLOAT_ZEROS = Convention(
-    "hqq",
-    "HQQ: Quantizer",
+    "hqq-values",
+    "HQQ: HQQLinear.dequantize",
     schemes=("asymmetric",),
     includes_zero=False,
     value_type="result",

@@ -39,7 +39,7 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     fits = kept == (q.ndim - 1,) and q.shape[-1] % q.block_size == 0 if in_blocks and packed else kept == (0,)
     if not fits or (in_blocks and not packed):
         raise ValueError(f"q must have {where} for layout 'quanto' and {q.dtype}")
-    if row.decode != "point" or row.quotient == "range" or (row.zero_point == "offset") != packed:
+    if row.decode != "point" or row.by_range or (row.zero_point == "offset") != packed:
         formula = "code * scale + offset" if packed else "code * scale"
         raise ValueError(f"convention {row.name!r} does not decode as {formula}, as layout 'quanto' has {q.dtype}")
     scale, zero_point = parameters_of(q)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf_blocks import any_blocks, oracle, same_values
+from gguf_blocks import any_blocks, needed_importance, oracle, same_values
 
 import fastq
 from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
@@ -32,8 +32,7 @@ def test_blocks_of_gguf_are_those_bytes(layouts, name):
     row, parts = BLOCK_FORMATS[name], layouts.BLOCKS[name]
     assert sum(count for _, count in parts) == row.nbytes
     x = np.random.default_rng(0).standard_normal((64, 512), np.float32)
-    importance = np.ones(512, np.float32) if row.needs_importance else None
-    quantize = functools.partial(fastq.reference.gguf.quantize, importance=importance)
+    quantize = functools.partial(fastq.reference.gguf.quantize, importance=needed_importance(name, 512))
     once, twice = (quantize(k * x, name).reshape(-1, row.nbytes) for k in (1, 2))
     ends = np.cumsum([0, *(count for _, count in parts)])
     differ = {what for (what, _), a, b in zip(parts, ends, ends[1:], strict=False) if (once != twice)[:, a:b].any()}

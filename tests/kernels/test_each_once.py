@@ -14,6 +14,7 @@ import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import FEW, same_bytes, same_quantized, values
+from gguf_blocks import needed_importance
 from junk_calls import made_ready
 
 import fastq
@@ -162,7 +163,7 @@ def test_block_formats_of_gguf(name):
     row, blocks = BLOCK_FORMATS[name], np.arange(4 * BLOCK_FORMATS[name].nbytes, dtype=np.uint8).reshape(2, -1)
     if row.is_written:
         x = np.resize(X, (3, 512))
-        importance = np.ones(512, np.float32) if row.needs_importance else None
+        importance = needed_importance(name, 512)
         blocks = fastq.gguf.quantize(x, name, importance=importance)
         same(blocks, reference.gguf.quantize(x, name, importance=importance))
     values = fastq.gguf.dequantize(blocks, name)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, values
-from gguf_blocks import some_blocks
+from gguf_blocks import needed_importance, some_blocks
 from ml_dtypes import bfloat16
 
 import fastq
@@ -321,7 +321,7 @@ def check_gguf(kind, x, blocks, expected, places):
         assert untouched(ends)
         if kind in WRITTEN:
             out, ends = in_between(np.uint8, blocks.shape, of_codes)
-            importance = np.ones(x.shape[-1], np.float32) if BLOCK_FORMATS[kind].needs_importance else None
+            importance = needed_importance(kind, x.shape[-1])
             same_bytes(fastq.gguf.quantize(x, kind, out=out, importance=importance), blocks)
             assert untouched(ends)
 

@@ -15,13 +15,16 @@ def any_blocks(name, *shape, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (*shape[:-1], shape[-1] * width), np.uint8)
 
 
+def needed_importance(name, columns):
+    """The same importance for all columns if a format is written with one alone, else None."""
+    return np.ones(columns, np.float32) if BLOCK_FORMATS[name].needs_importance else None
+
+
 def some_blocks(x, name, **options):
     """Blocks for an array of this shape: what it is quantized to, else any with finite scales."""
     form = BLOCK_FORMATS[name]
-    if form.needs_importance:
-        options = {"importance": np.ones(x.shape[-1], np.float32), **options}
     if form.is_written:
-        return reference.gguf.quantize(x, name, **options)
+        return reference.gguf.quantize(x, name, **{"importance": needed_importance(name, x.shape[-1]), **options})
     blocks = any_blocks(name, *x.shape[:-1], x.shape[-1] // form.size).reshape(-1, form.nbytes)
     highest = max(form.fields_of("d"), key=lambda field: field.shift)
     blocks[:, highest.at + 1] &= 0xBF
@@ -44,6 +47,7 @@ def same_values(actual, expected):
 
 def check_memory(x, name, threads, layouts=LAYOUTS, **options):
     """Compare with the reference what is written and read in layouts by threads, also next to sevens and into gaps."""
+    options = {"importance": needed_importance(name, x.shape[-1]), **options}
     for layout, laid in layouts.items():
         source, placed = laid(x), LAYOUTS["strided"] if layout in ("broadcast", "read_only") else laid
         wanted = some_blocks(source, name, **options)

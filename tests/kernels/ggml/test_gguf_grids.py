@@ -6,7 +6,7 @@ import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
-from gguf_blocks import any_blocks, oracle, same_values, some_blocks
+from gguf_blocks import any_blocks, needed_importance, oracle, same_values, some_blocks
 
 import fastq
 from fastq import reference
@@ -144,7 +144,7 @@ def test_zeros_do_not_move_what_follows(module, name):
     form, rng = BLOCK_FORMATS[name], np.random.default_rng(3)
     zero = np.arange(256) // form.sub % 3 == 1
     x = np.where(zero, 0, rng.standard_normal((20, 256))).astype(np.float32)
-    importance = np.ones(256, np.float32) if form.needs_importance else None
+    importance = needed_importance(name, 256)
     blocks = module.gguf.quantize(x, name, importance=importance)
     numbers, missed = unpack(blocks, form), module.gguf.dequantize(blocks, name) - x
     assert not numbers["codes"][:, zero[:: form.grid.width]].any()

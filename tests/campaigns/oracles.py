@@ -96,7 +96,10 @@ def rules(*wanted):
             for options in ({"axis": None}, {"axis": 0, "block_size": 32}):
                 half = y.clip(-9e3, 9e3).astype(np.float16)
                 same_quantized(*both("quantize", half, "int8", convention="compressed-tensors", **options))
-    near = np.stack([x[:96] * np.float32(1e-12), np.abs(x[:96]) + 1, np.full(96, 3), np.arange(-95, 97, 2)])
+    # in blocks of 32: zeros and ranges too small for a scale; ranges whose zero point depends on the end it is from
+    tiny = np.concatenate([np.zeros(32), x[:64] * np.float32(1e-22)])
+    ends = np.repeat([(-148, 148), (-20, 116), (-153, 153)], 16, axis=0).ravel()
+    near = np.stack([x[:96] * np.float32(1e-12), np.abs(x[:96]) + 1, np.full(96, 3), np.arange(-95, 97, 2), tiny, ends])
     kept = fastq.Convention("kept", stored_type="float16", codes_by="unrounded")
     offsets = dataclasses.replace(rows["mlx"], name="kept offsets", stored_type="float16")
     kept_rows = [(rows["nncf"], "int8", True), (kept, "int8", True)]

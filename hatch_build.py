@@ -99,7 +99,7 @@ def compile_part(platform: Platform, recipes: list[tuple[str, Any]], folder: str
 
         jit._load_or_compile = compiled
         jit._functions.clear()  # recipes may be of one kernel
-        recipe.compiled()
+        recipe.compile_or_load()
 
 
 def compile_level(name: str, level: str, target: str) -> None:

@@ -154,7 +154,8 @@ WORKS = (
 )
 
 # Works that were slow at some size once, and one of each kind of call, with the share of the roofline's speed that they
-# reach at least, from `gate.SHARES_FROM` on: the lowest one of Zen 4, Zen 5 and a Xeon, two threads, 2026-11-23 to 25.
+# reach at least, from the size on that the gate asks of: the lowest one of Zen 4, Zen 5 and a Xeon, two threads,
+# 2026-11-23 to 25.
 GATE = {
     Work("dequantize", granularity="blocks32"): 0.63,
     Work("dequantize", code="int4", granularity="blocks32"): 0.61,

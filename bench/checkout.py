@@ -109,6 +109,16 @@ def gguf_types(weights_file: Path | None) -> None:
 
 
 @measures_a_page
+def gguf_importance() -> None:
+    """Write the second table of docs/howto/gguf.md: outputs of a model by each type, with a real importance matrix."""
+    from . import gguf_importance as compared
+
+    found = compared.measured(lambda line: click.echo(line, err=True))
+    compressed.write(compared.STORED, found, 2)
+    rewrite(compared.PAGE, lambda text: compared.page(text, found), compared.STORED)
+
+
+@measures_a_page
 @weights_argument
 def signal(weights_file: Path | None) -> None:
     """Write the tables of docs/choose.md: what each way to choose scales leaves of real weights and of outputs.
@@ -133,6 +143,23 @@ def embeddings() -> None:
     found = compared.measured(lambda line: click.echo(line, err=True))
     compressed.write(compared.STORED, found, 2)
     rewrite(compared.PAGE, lambda text: compared.page(text, found), compared.STORED)
+
+
+@measures_a_page
+@threads_option
+def systems(threads: int) -> None:
+    """Write the table of systems in docs/performance.md: their encoders and fastq's, whose results are the same.
+
+    Systems that are not installed are named and left out.
+    """
+    from . import report as pages
+    from . import systems as compared
+
+    found = compared.measured(threads, lambda line: click.echo(line, err=True))
+    compressed.write(compared.STORED, found, 2)
+    click.echo(f"{compared.STORED} written")
+    for path in pages.write(stored()):
+        click.echo(f"{path} written")
 
 
 @main.command(name="show")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastq
-from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, RANGES
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
 from .markdown import markdown, with_part
@@ -63,7 +63,7 @@ def qualities(matrices: Weights) -> list[Quality]:
     """Each type on the weights one after the other, cut into rows of 256, whatever the length of theirs."""
     flat = np.concatenate([x.astype(np.float32).reshape(-1)[: x.size // ROW * ROW] for x in matrices.values()])
     x, found = flat.reshape(-1, ROW), []
-    for name, row in WRITTEN.items():
+    for name, row in BLOCK_FORMATS.items():
         methods = RANGES[: 1 + (name in LEAST_ERROR)]
         importance = np.ones(ROW, np.float32) if row.needs_importance else None  # of all columns alike
         blocks = (fastq.gguf.quantize(x, name, range=method, importance=importance) for method in methods)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from . import scaling_page
+from . import scaling_page, systems
 from .cases import HEADLINES, WORKS, Case
 from .limits import CALL, LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
@@ -341,5 +341,6 @@ PARTS: dict[str, Callable[[Results], str]] = SECTIONS | {
     "throughput": throughput,
     "scaling": lambda results: scaling_page.table(results) if results.sections.get("scaling") else NOT_MEASURED,
     "peers": peers,
+    "systems": lambda results: systems.table(),
     "absent": lambda results: "\n".join(f"- {line}" for line in remarks(results)) or "Nobody.",
 }

@@ -52,6 +52,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "fastq"
 html_static_path = ["_static"]
 html_css_files = ["fastq.css"]
+html_js_files = ["rounding.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {

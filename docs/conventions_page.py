@@ -1,35 +1,26 @@
 """Write docs/conventions.md, from the table of conventions and what was compared: `python docs/conventions_page.py`."""
 
-import itertools
 import json
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.conventions.table import CONVENTIONS
-from fastq.formats.describe import code_formula, scale_formula, value_formula, zero_point_formula
+from fastq.formats.describe import (
+    code_formula,
+    format_code_formula,
+    format_scale_formula,
+    format_value_formula,
+    in_every_case,
+    of_own_formats,
+    own_formats,
+    scale_formula,
+    value_formula,
+    zero_point_formula,
+)
+from fastq.formats.qtypes import QTYPES
 from fastq.formats.requantization import REQUANTIZATIONS, Requantization
-
-PARTS = ("array", "channels", "blocks")
-
-
-def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
-    """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
-    cases: dict[str, list[tuple[str, str, str]]] = {}
-    formats = ("", *dict.fromkeys(when for when, *_ in row.variants if when in row.formats))
-    for case in itertools.product(row.schemes, PARTS, formats):
-        scheme, part, code_format = case
-        cases.setdefault(formula(row.under(scheme == "symmetric", part, code_format), scheme), []).append(case)
-    return [(text, "" if len(cases) == 1 else _named(where, row)) for text, where in cases.items()]
-
-
-def _named(where: list[tuple[str, str, str]], row: Convention) -> str:
-    schemes, parts, formats = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
-    words = schemes if len(schemes) < len(row.schemes) else []
-    words = [*words, *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
-    return ", ".join([*words, *(formats if "" not in formats else [])]) or "else"
 
 
 def page(verified: Path) -> str:
@@ -53,10 +44,13 @@ Generated from the table in `fastq/formats/conventions/` by `python docs/convent
 
 F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
 the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero, `up` is `floor(v +
-0.5)`. Every operation is rounded in F unless it says otherwise; `fma` is rounded once.
+0.5)`. Every operation is rounded in F unless it says otherwise; `fma` is rounded once. In formats with scales of their
+own `largest` is the largest magnitude of a block, and `nearest` rounds to a number of the format, ties to even.
 
 Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` treats it as 0), a range with an
 infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
+
+[Who rounds how](who-rounds-how.md) has these systems and others in tables, in words, with their calls.
 
 A convention of your own is a `fastq.Convention`, or a row with fields changed:
 `dataclasses.replace(fastq.CONVENTIONS["torch"], reduce_range=True)`.
@@ -68,14 +62,23 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     widened = "`lo = min(x, 0)`, `hi = max(x, 0)`" if row.includes_zero else "`lo = min(x)`, `hi = max(x)`"
     if row.offset_rounding == "float32_below":
         widened += "; where they differ, lo is then the largest float32 that is not above it, else the scale is 0"
-    lines = [f"## {row.name}\n", f"{row.system}.\n", f"- range: {widened}"]
-    for title, formula in (
-        ("scale", scale_formula),
-        ("zero point", zero_point_formula),
-        ("code", code_formula),
-        ("value", value_formula),
+    lines = [f"## {row.name}\n", f"{row.system}.\n"]
+    if len(own_formats(row)) < len(row.formats or QTYPES):
+        lines.append(f"- range: {widened}")
+        for title, formula in (
+            ("scale", scale_formula),
+            ("zero point", zero_point_formula),
+            ("code", code_formula),
+            ("value", value_formula),
+        ):
+            for text, where in in_every_case(row, formula):
+                lines.append(f"- {title}: `{text}`{f' ({where})' if where else ''}")
+    for title, of_format in (
+        ("scale", format_scale_formula),
+        ("code", format_code_formula),
+        ("value", lambda qtype, _: format_value_formula(qtype)),
     ):
-        lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
+        lines += [f"- {title}: `{text}` ({where})" for text, where in of_own_formats(row, of_format)]
     numbers = "scale and offset are" if row.codes_by == "unrounded" and row.zero_point == "offset" else "the scale is"
     when = ", once codes are computed" if row.codes_by == "unrounded" else ""
     if row.stored_type == "input":
@@ -94,7 +97,7 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     if row.narrow_unsigned == "highest":
         lines.append("- symmetric codes of unsigned formats: 0 to 2^bits - 2")
     if row.value_type == "result":
-        lines.append("- values of bfloat16 and float16: each operation is rounded to that dtype")
+        lines.append("- values of bfloat16 and float16: parameters and then each operation are rounded to that dtype")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
     return "\n".join([*lines, *_verification(compared), ""])
 

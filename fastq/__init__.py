@@ -125,6 +125,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 # that compiled code can call, or is told what to call in place of
 _COMPILED = {"dequantize_linear", "fake_quantize", "quantize_linear", "requantize"}
 _COMPILED |= {"choose_qparams", "dequantize", "quantize"}
+_COMPILED |= {"binarize", "bit_information", "bitround", "compare", "minmax", "nest_scale", "pack", "unpack"}
 # modules that are public names; `io` is not in `__all__`, or a star would hide Python's own
 _MODULES = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 

@@ -154,21 +154,21 @@ def versions() -> dict[str, str]:
     code = _machine_code()
     files, nbytes = code.stored_code()
     functions = _compiler().functions_in_memory()
-    found = {
+    versions_by_title = {
         "fastq": _version("fastq-kernels"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "numpy": _version("numpy"),
         "numba": _version("numba"),
         "llvmlite": _version("llvmlite"),
         "system": platform.platform(),
-        "cpu": _cpu(),
+        "cpu": _describe_cpu(),
         "threads": f"{get_num_threads()} of {os.cpu_count()}",
         "machine code": code.level() or "compiled here",
         "cache": f"{code.code_folder() or 'none'} ({files} files, {nbytes / 2**20:.1f} MiB; {functions} in memory)",
     }
     if refused := code.refusal():
-        found["not cached in"] = refused
-    return found
+        versions_by_title["not cached in"] = refused
+    return versions_by_title
 
 
 def show_versions() -> None:
@@ -180,9 +180,9 @@ def show_versions() -> None:
     >>> fastq.show_versions()  # doctest: +ELLIPSIS
     fastq...
     """
-    found = versions()
-    width = max(map(len, found))
-    for title, text in found.items():
+    versions_by_title = versions()
+    width = max(map(len, versions_by_title))
+    for title, text in versions_by_title.items():
         print(f"{title:{width}}  {text}")
 
 
@@ -195,7 +195,7 @@ def _version(distribution: str) -> str:
         return "not installed"
 
 
-def _cpu() -> str:
+def _describe_cpu() -> str:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()

@@ -12,7 +12,8 @@ from fastq.formats.conventions.convention import Convention
 from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import granularity
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, has_named_dimensions, native, shown
+from fastq.system.arguments import native, shown
+from fastq.system.arrays_of_callers import as_array, has_named_dimensions
 from fastq.system.labels import check_coordinates
 
 
@@ -47,7 +48,8 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
     for name, q in (("actual", actual), ("desired", desired)):
         if not isinstance(q, QuantizedArray):
             raise TypeError(f"{name} must be a QuantizedArray, not {shown(q)}")
-    ours, wanted = _described(actual), _described(desired)
+    ours = _description_of(actual)
+    wanted = _description_of(desired)
     different = [f"{name}: {_unlike(ours[name], wanted[name])}" for name in ours if ours[name] != wanted[name]]
     if not different and has_named_dimensions(actual.codes) and has_named_dimensions(desired.codes):
         different = _unlike_labels(actual.codes, desired.codes)
@@ -58,7 +60,7 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
         raise AssertionError("; ".join(different))
 
 
-def _described(q: QuantizedArray) -> dict[str, Any]:
+def _description_of(q: QuantizedArray) -> dict[str, Any]:
     """Return everything except the numbers, in the order in which differences are reported."""
     return {
         "shape": q.shape,
@@ -100,9 +102,9 @@ def _arrays(q: QuantizedArray) -> dict[str, NDArray[Any]]:
 def _difference(actual: NDArray[Any], desired: NDArray[Any]) -> str:
     """Return a text on how two arrays of numbers differ in their bits, in any byte order; empty if they do not."""
     actual, desired = (each.astype(native(each.dtype), copy=False) for each in (actual, desired))
-    for part, a, b in (("dtype", actual.dtype, desired.dtype), ("shape", actual.shape, desired.shape)):
+    for property_name, a, b in (("dtype", actual.dtype, desired.dtype), ("shape", actual.shape, desired.shape)):
         if a != b:
-            return f"{part} {a}, not {b}"
+            return f"{property_name} {a}, not {b}"
     unequal = _bits(actual) != _bits(desired)
     if not unequal.any():
         return ""

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "io": "tools.tensors tools.gguf_files",
     "tools.tensors": "fastq tools.checkpoints tools.gguf_files tools.files tools.layouts ops results formats system",
     "tools.checkpoints": "fastq tools.gguf_files tools.files tools.layouts ops results formats system",
-    "tools.gguf_files": "fastq gguf tools.files ops formats system",
+    "tools.gguf_files": "fastq gguf tools.files ops requests formats system",
     "tools.files": "fastq tools.layouts ops results formats system",
     "fastq": "config dask xarray zarr gguf layouts plot testing adapters.dask adapters.xarray ops plan"
     " kernels reference results formats system",

@@ -169,15 +169,13 @@ def gguf() -> str:
             shown = what if count * unit > 8 * len(what) else ""
             parts.append((count, _COLOURS[what.split(" + ")[0]], shown, f"{what}: {count} bytes"))
         bits = 8 * row.nbytes / row.size
-        written = "yes" if row.is_written else "no"
-        rows.append((code(row.name), row.number, row.size, row.nbytes, f"{bits:.4g}", written, boxes(parts, unit)))
+        rows.append((code(row.name), row.number, row.size, row.nbytes, f"{bits:.4g}", boxes(parts, unit)))
     columns = (
         "format",
         "ggml_type",
         "values",
         "bytes",
         "bits per value",
-        "quantize",
         "a block, first byte on the left",
     )
     return table(columns, rows)

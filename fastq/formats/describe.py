@@ -1,21 +1,102 @@
-"""Conventions written out: their formulas in one line each."""
+"""Conventions written out: their formulas in one line each, and their rounding and their ends in words."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fastq.formats.codebooks import LEAST_SCALE
-from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.convention import Convention, coding_of
 from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.qtypes import QType
+from fastq.formats.qtypes import QTYPES, QType
+
+PARTS = ("array", "channels", "blocks")
 
 _ROUND = {"half_even": "rint", "half_away": "round", "half_up": "up", "floor": "floor", "trunc": "trunc"}
+_NEAREST = {"half_even": "nearest, ties to even", "half_away": "nearest, ties away from zero"}
+_OF_NUMBERS = _NEAREST | {"half_up": "nearest, ties up", "floor": "down", "trunc": "towards zero"}
+# where a zero point is added before codes are rounded
+_OF_CODES = {
+    "half_even": "nearest, ties to the even code",
+    "half_away": "nearest, ties away from code 0",
+    "half_up": "nearest, ties up",
+    "floor": "down",
+    "trunc": "towards code 0",
+}
+
+
+def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
+    """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
+    cases: dict[str, list[tuple[str, str, str]]] = {}
+    own = {qtype.name for qtype in own_formats(row)}
+    formats = ("", *dict.fromkeys(when for when, *_ in row.variants if when in row.formats and when not in own))
+    for case in itertools.product(row.schemes, PARTS, formats):
+        scheme, part, code_format = case
+        cases.setdefault(formula(row.under(scheme == "symmetric", part, code_format), scheme), []).append(case)
+    return [(text, "" if len(cases) == 1 else _named(where, row)) for text, where in cases.items()]
+
+
+def own_formats(row: Convention) -> list[QType]:
+    """Return the formats with scales of their own that a convention has: those that it names, the default one all."""
+    named = row.formats or (QTYPES if row.name == DEFAULT else ())
+    return [qtype for qtype in QTYPES.values() if qtype.block_size and qtype.name in named]
+
+
+def of_own_formats(row: Convention, formula: Callable[[QType, Convention], str]) -> list[tuple[str, str]]:
+    """Return the different formulas of formats with scales of their own, each with these formats."""
+    formats: dict[str, list[str]] = {}
+    for qtype in own_formats(row):
+        formats.setdefault(formula(qtype, row.under(True, "blocks", qtype.name)), []).append(qtype.name)
+    return [(text, ", ".join(names)) for text, names in formats.items()]
+
+
+def _named(where: list[tuple[str, str, str]], row: Convention) -> str:
+    """Return the name of some of the cases of a convention."""
+    schemes, parts, formats = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
+    words = schemes if len(schemes) < len(row.schemes) else []
+    words = [*words, *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
+    return ", ".join([*words, *(formats if "" not in formats else [])]) or "else"
+
+
+def rounding_words(row: Convention, _: str = "asymmetric") -> str:
+    """Return in words how codes are rounded."""
+    inside = row.zero_point_inside and row.zero_point != "offset"
+    words = (_OF_CODES if inside else _OF_NUMBERS)[row.rounding]
+    return f"{_NEAREST['half_even']}, to {row.cut_from} bits, and then {words}" if row.cut_from else words
+
+
+def ends_words(row: Convention) -> str:
+    """Return the codes at which integers of a convention saturate, where these are not all codes of a format."""
+    kept = {scheme: _ends_of_codes(row, scheme == "symmetric") for scheme in row.schemes}
+    if len(set(kept.values())) == 1:
+        return kept[row.schemes[0]] or "all codes"
+    return "; ".join(f"{scheme}: {ends or 'all codes'}" for scheme, ends in kept.items())
+
+
+def _ends_of_codes(row: Convention, symmetric: bool) -> str:
+    ends = []
+    for qtype in (QTYPES[name] for name in row.formats or ("int8", "uint8") if name in QTYPES):
+        first, last = coding_of(row, qtype, symmetric, None, 0, np.dtype(np.float32)).codes
+        if not qtype.element and (first, last) != (qtype.qmin, qtype.qmax):
+            ends.append(f"{qtype} {first:g} to {last:g}")
+    return ", ".join([*ends, "others alike"] if ends and not row.formats else ends)
+
+
+def has_only_floats(row: Convention) -> bool:
+    """Return whether all code formats of a convention are floats, or tables of numbers."""
+    return bool(row.formats) and all(name in QTYPES and bool(QTYPES[name].element) for name in row.formats)
 
 
 def code_formula(row: Convention, _: str = "asymmetric") -> str:
-    """Return the formula of codes; `row` has the variants of a scheme."""
+    """Return the formula of codes; `row` has the variants of a scheme.
+
+    `nearest` rounds to a number of a float format.
+    """
     offset = row.zero_point == "offset"
     x = "(x - offset)" if offset else "x"
     steps = {
@@ -25,13 +106,20 @@ def code_formula(row: Convention, _: str = "asymmetric") -> str:
         "reciprocal_of_double": f"{x} * F(1 / float64(scale))",
         "range": f"{x} / F(n * scale) * n",
         "range_of_multiple": f"{x} * n / F(n * scale)",
+        "steps_in_unit": "x * i - offset * i",
     }[row.quotient]
+    if has_only_floats(row):
+        return f"nearest({steps})"
     if row.zero_point_inside and not offset:
         inner = f"fma({steps.replace(' *', ',')}, zero_point)" if row.fused else f"{steps} + zero_point"
         return f"clamp({_whole(inner, row)})"
     start = ("", " + qmin")[row.offset_code == "lowest"] if offset else " + zero_point"
-    without_width = "; qmin if F(n * scale) is 0" if row.by_range else ""
-    return f"clamp({_whole(steps, row)}{start}){without_width}"
+    also = ""
+    if row.by_range:
+        also = "; qmin if F(n * scale) is 0"
+    elif row.divides_steps:
+        also = "; i = F(1 / float64(scale)), whole where it is above 1"
+    return f"clamp({_whole(steps, row)}{start}){also}"
 
 
 def _whole(steps: str, row: Convention) -> str:
@@ -49,7 +137,9 @@ def value_formula(row: Convention, _: str = "asymmetric") -> str:
         return f"(code - zero_point{half}) * scale"
     steps = ("code - qmin" if row.offset_code == "lowest" else "code") + half
     steps = f"({steps})" if " " in steps else steps
-    return f"{steps} / n * F(n * scale) + offset" if row.by_range else f"{steps} * scale + offset"
+    if row.by_range:
+        return f"{steps} / n * F(n * scale) + offset"
+    return f"{steps} / i + offset" if row.divides_steps else f"{steps} * scale + offset"
 
 
 def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
@@ -61,15 +151,17 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
         most = "" if row.scale_floor == 0.0 else f", at most 1 / {_floor(row)}"
         return f"1 / inverse in float64; inverse = 1 / (hi - lo) * {steps} in F{narrow}{most}"
     if scheme == "symmetric":
-        extreme = _floored(_EXTREMES[row.symmetric_extreme], row)
+        extreme = _size_with_floor(_EXTREMES[row.symmetric_extreme], row)
         by = f"({steps} / 2)"
         scale = f"{extreme} / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"{extreme} / {by}"
     else:
         difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
         by = steps
-        scale = f"{_floored(difference, row)} / {by}"
+        scale = f"{_size_with_floor(difference, row)} / {by}"
         if row.scale_rounding == "power_of_two":
             scale = f"the smallest 2**e with {_ROUND[row.rounding]}({difference} / 2**e) <= {steps[1:-1]}"
+        if row.scale_rounding == "whole_inverse":
+            scale += ", below 1 raised to 1 / floor(1 / scale)"
         scale = f"-{scale}" if row.scale_sign == "negative" else scale
     if row.scale_quotient == "reciprocal":
         scale = scale.replace(f" / {by}", f" * F(1 / {by})")
@@ -77,7 +169,7 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
     if row.scale_digits != "all":
         rounded += f", rounded to {row.scale_digits} and then {row.stored_type}"
     degenerate = f"; {_degenerate(row)}" if _may_be_too_small(row) else ""
-    return f"{scale} in {number}{rounded}{degenerate}{narrow}{_changed(row, scheme)}"
+    return f"{scale} in {number}{rounded}{degenerate}{narrow}{_last_steps(row, scheme)}"
 
 
 # what a symmetric scale comes from
@@ -90,12 +182,12 @@ _EXTREMES = {
 _SIGNS = {"nearer_end": "; negative if -lo > hi", "farther_end": "; negative unless abs(lo) > abs(hi)"}
 
 
-def _floored(size: str, row: Convention) -> str:
+def _size_with_floor(size: str, row: Convention) -> str:
     """Return the size of a range that scales come from, which may have a least magnitude."""
     return f"max({size}, {_power(row.range_floor)})" if row.range_floor else size
 
 
-def _changed(row: Convention, scheme: str) -> str:
+def _last_steps(row: Convention, scheme: str) -> str:
     """Return what becomes of an asymmetric scale at last."""
     if scheme == "symmetric":
         return ""
@@ -213,26 +305,65 @@ def format_value_formula(qtype: QType) -> str:
     return "code * F(scale / 64)" if qtype.block_size else ""
 
 
-def format_code_formula(qtype: QType) -> str:
+def format_code_formula(qtype: QType, row: Convention) -> str:
     """Return the formula of codes in such formats: `nearest` rounds to a number of the format, ties to even.
 
-    In formats given by a table, `decided` compares with the thresholds of its numbers.
+    In formats given by a table, `decided` compares with the thresholds of its numbers. `row` has the variants of the
+    format.
     """
     if qtype.codebook:
         return f"decided(x * (1 / max(scale, {LEAST_SCALE:g})))"
+    steps = "x / scale"
     if qtype.has_tensor_scale:
-        return "nearest(x * ((1 / tensor_scale) / scale))"
-    return "nearest(x / scale)" if qtype.element else "clamp(rint(x / scale * 64))"
+        divides = row.block_quotient == "divide"
+        steps = "x / F(scale * tensor_scale)" if divides else "x * ((1 / tensor_scale) / scale)"
+    elif qtype.element and row.zero_point_inside:
+        steps += " + 0"
+    if not qtype.element:
+        return "clamp(rint(x / scale * 64))"
+    ties = "; ties, and all that rounds to 0, to the first code" if row.float_ties == "first_code" else ""
+    zero = "; 0 if scale is 0" if row.allows_zero_scale(qtype) else ""
+    return f"nearest({steps}){ties}{zero}"
 
 
-def format_scale_formula(qtype: QType) -> str:
-    """Return the formula of scales in such formats; `largest` is the largest magnitude of the block."""
-    largest = qtype.float_format.max if qtype.float_format else 1.0
+def rounding_of_format(qtype: QType, row: Convention) -> str:
+    """Return in words how codes of such formats are rounded; `row` has the variants of the format."""
+    if qtype.codebook:
+        return "nearest, ties to the lower number"
+    return "nearest, ties to the smaller magnitude" if row.float_ties == "first_code" else _NEAREST["half_even"]
+
+
+def format_scale_formula(qtype: QType, row: Convention) -> str:
+    """Return the formula of scales in such formats; `largest` is the largest magnitude of the block.
+
+    `row` has the variants of the format.
+    """
     if qtype.codebook:
         return "max(-lo, hi) in F"
+    most = qtype.largest_element
+    by = f"largest * F(1 / {most:g})" if row.scale_quotient == "reciprocal" else f"largest / {most:g}"
     if qtype.has_tensor_scale:
-        tensor_scale = f"largest of the array / {largest * FLOAT_FORMATS[qtype.scale_element].max:g}"
-        return f"nearest(clamp(largest / {largest:g} / tensor_scale, 2**-6, 448)); tensor_scale = {tensor_scale}"
+        of_array = row.scales_by_array(qtype)
+        least = _power(row.block_scale_floor) if row.block_scale_floor else "0"
+        part = f"{by} / tensor_scale" if of_array else by
+        form = FLOAT_FORMATS[qtype.scale_element]
+        tensor_scale = f"largest of the array / {most * form.max:g}" if of_array else "1"
+        return f"nearest(clamp({part}, {least}, {form.max:g})); tensor_scale = {tensor_scale}"
     if qtype.block_size:
-        return f"2**(floor(log2(largest)) - {FLOAT_FORMATS[qtype.element].emax if qtype.element else 0})"
-    return f"max(-lo, hi) / {largest:g} in F; {_degenerate(CONVENTIONS[DEFAULT])}"
+        return f"2**{_block_exponent(qtype, row, by)}"
+    return f"max(-lo, hi) / {most:g} in F; {_degenerate(CONVENTIONS[DEFAULT])}"
+
+
+def _block_exponent(qtype: QType, row: Convention, quotient: str) -> str:
+    """Return the formula of the exponent of a scale that is a power of two."""
+    form = FLOAT_FORMATS.get(qtype.element)
+    emax = form.emax if form else 0
+    digits = {"even": form.mantissa if form else qtype.bits - 2, "even_float4": 1}.get(row.exponent, 0)
+    exponent = {
+        "floor": "floor(log2(largest))",
+        "ceil": "ceil(log2(largest))",
+        "ceil_of_quotient": f"ceil(log2({quotient}))",
+    }.get(row.exponent, f"floor(log2(largest rounded half up to {digits + 1} binary digits))")
+    of_quotient = row.exponent == "ceil_of_quotient"
+    zero = f"; 1 if {'that quotient' if of_quotient else 'largest'} is 0" if row.zero_exponent == "zero" else ""
+    return f"{exponent}{zero}" if of_quotient or not emax else f"({exponent} - {emax}){zero}"

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.system import imports
 from fastq.system.arguments import native
 from fastq.system.attributes import cached_property
+from fastq.system.dtypes import Array
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,27 @@ FLOAT_FORMATS = {
         FloatFormat("float8_e8m0fnu", 8, 0, 127, 0xFE, None, 0xFF, sign=False),
     )
 }
+
+
+# --- numbers that a small float loses ---------------------------------------------------------------------------------
+
+# What becomes of a scale that is subnormal in the type that it is stored in, or would be 0 there, depends on whose
+# arithmetic or file it is, so there is a function for each:
+#
+# before codes are computed with it, it is rounded, raised if the range would not fit, and replaced if it is below the
+#     convention's floor: contract 5.4, `_usable` in kernels/scales_of_ranges.py
+# after codes were computed with it, it is rounded, and the least number stands for 0: contract 2.9, `scale_as_kept` in
+#     kernels/minifloat.py
+# in tensors of another system it is rounded with a warning, and 0 is refused: `stored_scale` in tools/layouts/layout.py
+# in model directories it is as by the convention, and counted for a note: `count_rough_scales` in
+#     tools/checkpoints/encoding.py; in float8, 0.125 stands for 0, as in compressed-tensors: `_in_e4m3` there
+
+
+def are_subnormal(numbers: Array, dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+    """Return which numbers are nearer to 0 than the normal numbers of a dtype, which has fewer of their digits."""
+    float_format = FLOAT_FORMATS.get(dtype.name)  # NumPy does not know bfloat16
+    least = float_format.smallest_normal if float_format else float(np.finfo(dtype).smallest_normal)
+    return np.asarray(np.abs(numbers) < least)
 
 
 # --- dtypes of values -------------------------------------------------------------------------------------------------

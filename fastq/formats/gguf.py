@@ -41,11 +41,6 @@ class BlockFormat:
     # number of steps by which both ends of a range move inwards
     trials: tuple[Candidates, ...] = field(default=(), repr=False, kw_only=True)
 
-    @property
-    def is_written(self) -> bool:
-        """Whether fastq quantizes to it; the others are decoded alone."""
-        return True
-
     def fields_of(self, *names: str) -> tuple[Field, ...]:
         """Return the fields of a kind of numbers."""
         return tuple(field for field in self.fields if field.of in names)
@@ -192,6 +187,19 @@ class PointSearch(NamedTuple):
     steps_before: int = 0
 
 
+class SplitSearch(NamedTuple):
+    """The search on a grid of three levels: sorted values are split into a lowest, a middle and a highest part.
+
+    Each part gets one level, and each sign of a sub-block a shift of all levels, up or down.
+    """
+
+    shells: int  # as in PointSearch
+    tiny: float
+    raised: float
+    from_total: bool  # whether the sums of a split are taken from the total, or added up from those of its three parts
+    fits_unit: bool  # whether the unit of scales is fitted to points and codes of scales
+
+
 @dataclass(frozen=True)
 class GridFormat(BlockFormat):
     """A format whose codes are points of a grid with several values each, in units of odd multiples of a scale.
@@ -201,15 +209,12 @@ class GridFormat(BlockFormat):
 
     grid: Grid = field(repr=False)  # the points of the codes
     unit: float  # the scale of a sub-block is ``d * (2 * code + 1) * unit``
-    shifts: bool = False  # whether signs belong to a 1 that is added to values, not to the values
-    # how blocks are quantized; without one they are only decoded
-    search: PointSearch | None = field(default=None, repr=False)
-    weighted: bool = field(default=False, repr=False, kw_only=True)
+    search: PointSearch | SplitSearch = field(repr=False)  # how blocks are quantized
 
     @property
-    def is_written(self) -> bool:
-        """Whether fastq quantizes to it."""
-        return self.search is not None
+    def shifts(self) -> bool:
+        """Whether signs belong to a 1 that is added to values, not to the values."""
+        return isinstance(self.search, SplitSearch)
 
     @cached_property
     def size(self) -> int:
@@ -230,7 +235,7 @@ class TernaryFormat(BlockFormat):
 
 
 @dataclass(frozen=True)
-class FloatFormat(BlockFormat):
+class Float4Format(BlockFormat):
     """A format of codes in float4_e2m1fn with a scale of 8 bits for each sub-block."""
 
     scale: str  # format of the scales: "e8m0", a power of two, or "e4m3", a float whose sign is not used
@@ -372,6 +377,8 @@ _IN_IQ3_S = PointSearch(9, 0.2, 3, 2.0**-149, 1.033, takes_again="all")
 _IN_IQ2_S = PointSearch(9, 0.1, 1, 1e-8, 0.9875, of_mean=0.25)
 _IN_IQ2_XS = PointSearch(9, 0.1, 2, 1e-15, 1.0, spread=1.0)
 _IN_IQ2_XXS = PointSearch(6, 0.1, 2, 1e-15, 1.0, takes_again="always", spread=1.0, steps_before=4)
+_IN_IQ1_S = SplitSearch(3, 1e-12, 1.125, from_total=False, fits_unit=False)
+_IN_IQ1_M = SplitSearch(3, 1e-7, 1.1125, from_total=True, fits_unit=True)
 _ENDS = (Candidates(-0.4, 0.35, 3),)
 
 # ggml/include/ggml.h, enum ggml_type; ggml/src/ggml-common.h, block_*; ggml/src/ggml-quants.c, quantize_row_*
@@ -393,56 +400,37 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
             Candidates(-0.5, 0.1, 15),
         ),
         SuperFormat("Q6_K", 14, _Q6_K),
-        GridFormat(
-            "IQ2_XXS",
-            16,
-            _IQ2_XXS,
-            gguf_grids.POINTS_256,
-            1 / 8,
-            search=_IN_IQ2_XXS,
-            weighted=True,
-            needs_importance=True,
-        ),
-        GridFormat(
-            "IQ2_XS", 17, _IQ2_XS, gguf_grids.POINTS_512, 1 / 8, search=_IN_IQ2_XS, weighted=True, needs_importance=True
-        ),
-        GridFormat("IQ3_XXS", 18, _IQ3_XXS, gguf_grids.QUADS_256, 1 / 4, search=_IN_IQ3_XXS, weighted=True),
-        GridFormat("IQ1_S", 19, _IQ1_S, gguf_grids.TERNARY, 1 / 8, shifts=True),
+        GridFormat("IQ2_XXS", 16, _IQ2_XXS, gguf_grids.POINTS_256, 1 / 8, _IN_IQ2_XXS, needs_importance=True),
+        GridFormat("IQ2_XS", 17, _IQ2_XS, gguf_grids.POINTS_512, 1 / 8, _IN_IQ2_XS, needs_importance=True),
+        GridFormat("IQ3_XXS", 18, _IQ3_XXS, gguf_grids.QUADS_256, 1 / 4, _IN_IQ3_XXS),
+        GridFormat("IQ1_S", 19, _IQ1_S, gguf_grids.TERNARY, 1 / 8, _IN_IQ1_S, needs_importance=True),
         CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16)), trials=_OF_CODEBOOK),
-        GridFormat("IQ3_S", 21, _IQ3_S, gguf_grids.QUADS_512, 1.0, search=_IN_IQ3_S, weighted=True),
-        GridFormat("IQ2_S", 22, _IQ2_S, gguf_grids.POINTS_1024, 1 / 8, search=_IN_IQ2_S, weighted=True),
+        GridFormat("IQ3_S", 21, _IQ3_S, gguf_grids.QUADS_512, 1.0, _IN_IQ3_S),
+        GridFormat("IQ2_S", 22, _IQ2_S, gguf_grids.POINTS_1024, 1 / 8, _IN_IQ2_S),
         CodebookFormat("IQ4_XS", 23, _IQ4_XS, trials=_OF_CODEBOOK),
-        GridFormat("IQ1_M", 29, _IQ1_M, gguf_grids.TERNARY, 1 / 8, shifts=True),
+        GridFormat("IQ1_M", 29, _IQ1_M, gguf_grids.TERNARY, 1 / 8, _IN_IQ1_M),
         TernaryFormat("TQ1_0", 34, _TQ1_0, weighted=False),
         TernaryFormat("TQ2_0", 35, _TQ2_0, weighted=False),
-        FloatFormat("MXFP4", 39, _MXFP4, "e8m0", weighted=False, trials=(Candidates(-1, 2, 1),)),
-        FloatFormat("NVFP4", 40, _NVFP4, "e4m3", weighted=False, trials=(Candidates(-2, 1, 8),)),
+        Float4Format("MXFP4", 39, _MXFP4, "e8m0", weighted=False, trials=(Candidates(-1, 2, 1),)),
+        Float4Format("NVFP4", 40, _NVFP4, "e4m3", weighted=False, trials=(Candidates(-2, 1, 8),)),
         BinaryFormat("Q1_0", 41, _Q1_0, weighted=False),
         TernaryFormat("Q2_0", 42, _Q2_0, weighted=False, of_tiny=0),
     )
 }
-WRITTEN = {name: row for name, row in BLOCK_FORMATS.items() if row.is_written}
 # formats whose bytes leave a choice, for which the least error can be searched
 LEAST_ERROR = tuple(row.name for row in BLOCK_FORMATS.values() if row.trials)
 RANGES = "minmax", "mse"
 _BY_NUMBER = {row.number: row for row in BLOCK_FORMATS.values()}
 
 
-def as_block_format(qtype: object, to_write: bool = False) -> BlockFormat:
+def as_block_format(qtype: object) -> BlockFormat:
     """Return the row for a name or a number; members of gguf.GGMLQuantizationType are numbers."""
-    names = WRITTEN if to_write else BLOCK_FORMATS
     if issubclass(type(qtype), str):
         form = BLOCK_FORMATS.get(as_str(qtype, "qtype"))
     else:
         form = _BY_NUMBER.get(as_int(qtype, "qtype", "a name, a number or a GGMLQuantizationType"))
-    if form is None or form.name not in names:
-        known = ", ".join(f"{row.name} ({row.number})" for row in names.values())
-        why = did_you_mean(qtype, names, {}) if form is None else ", which fastq decodes but does not quantize to"
-        raise ValueError(f"qtype must be one of {known}, not {shown(qtype)}{why}")
+    if form is None:
+        known = ", ".join(f"{row.name} ({row.number})" for row in BLOCK_FORMATS.values())
+        hint = did_you_mean(qtype, BLOCK_FORMATS, {})
+        raise ValueError(f"qtype must be one of {known}, not {shown(qtype)}{hint}")
     return form
-
-
-def check_importance(form: BlockFormat, importance: object) -> None:
-    """Raise ValueError if a format needs an importance of columns, and none is given."""
-    if form.needs_importance and importance is None:
-        raise ValueError(f"importance must be given for {form}, to which ggml quantizes with an importance alone")

@@ -83,10 +83,16 @@ def granularity(axis: Axis, block_size: int, ndim: int, array: str = "x") -> Gra
     return Granularity(within_array(axis if isinstance(axis, tuple) else (axis,), ndim, array), block_size)
 
 
-def axes_that_fit(parameters: Shape, shape: Shape, array: str) -> str:
-    """Return the end of an error message: which axes of an array have the lengths of its parameters."""
+def axes_that_fit(parameters: Shape, shape: Shape, array: str, block_size: int = 0) -> str:
+    """Return the end of an error message: which axes of an array have the lengths, or the blocks, of its parameters."""
     if any(map(math.isnan, shape)):  # to dask
         return f"name it with axis; {array} has chunks of unknown sizes: call {array}.compute_chunk_sizes() first"
+    if block_size:
+        ways = [Granularity((axis,), block_size) for axis in range(len(shape))]
+        spelled = [f"axis={way.kept[0]}" for way in ways if way.parameter_shape(shape) == parameters]
+        if not spelled:
+            return f"no axis of {array}, of shape {shape}, has such blocks"
+        return f"pass {' or '.join(spelled)}, along which {array}, of shape {shape}, has such blocks"
     if math.comb(len(shape), len(parameters)) > _MOST_CHOICES:
         return f"name the axes of {array}, of shape {shape}, that have such lengths"
     choices = itertools.combinations(range(len(shape)), len(parameters))

@@ -74,6 +74,16 @@ class QType:
         return CODEBOOKS.get(self.element)
 
     @cached_property
+    def is_float(self) -> bool:
+        """Whether codes are floats, rather than integers or places in a table."""
+        return self.element in FLOAT_FORMATS
+
+    @cached_property
+    def largest_element(self) -> float:
+        """The largest number of a code in a block: integers count parts, of "mxint8" 64ths."""
+        return self.float_format.max if self.float_format is not None else self.qmax / 2.0 ** (self.bits - 2)
+
+    @cached_property
     def has_tensor_scale(self) -> bool:
         """Whether the scales of blocks are multiples of one scale for the whole array."""
         return bool(self.scale_element) and FLOAT_FORMATS[self.scale_element].sign
@@ -172,9 +182,10 @@ _MICROSCALING = [
     QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
 ]
 
-# sums of products of codes, such as biases, which ONNX's DequantizeLinear reads. Values are only quantized to it under
-# rows that name it, by parameters that are given: see `Convention`
+# sums of products of codes, such as biases, which ONNX's DequantizeLinear reads
 SUMS = QType("int32", 32)
+# codes that values are only quantized to under rows that name them, by parameters that are given: see `Convention`
+WIDE = {row.name: row for row in (SUMS, QType("uint32", 32, signed=False))}
 
 _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
 
@@ -183,7 +194,7 @@ QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROS
 CASTS = {name: QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits == 16}
 # what follows from the fields is kept with them, except for dtypes of ml_dtypes, which would be imported
 _DERIVED = [name for name, each in vars(QType).items() if isinstance(each, cached_property) and name != "storage"]
-for _row, _name in itertools.product((*QTYPES.values(), *CASTS.values(), SUMS), _DERIVED):
+for _row, _name in itertools.product((*QTYPES.values(), *CASTS.values(), *WIDE.values()), _DERIVED):
     getattr(_row, _name)
 
 # for messages and help: the integers, and the starts of the other names
@@ -220,13 +231,13 @@ _KNOWN |= {
 }
 
 
-_OF_LINEAR = QTYPES | CASTS | {SUMS.name: SUMS}
+_OF_LINEAR = QTYPES | CASTS | WIDE
 
 
 def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
     """Return the QType for a name, a QType or a dtype.
 
-    `name` is that of the argument; `casts` allows `CASTS`, and int32.
+    `name` is that of the argument; `casts` allows `CASTS` and `WIDE`.
     """
     try:
         return _KNOWN[dtype]
@@ -238,7 +249,7 @@ def as_qtype(dtype: object, name: str = "dtype", casts: bool = False) -> QType:
     expected = f"one of the formats {names}"
     dtype_name = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, expected).name
     if dtype_name not in rows:
-        hint = "" if hasattr(np, dtype_name) else did_you_mean(dtype_name, QTYPES, _SPELLINGS | _OF_NUMPY)
+        hint = "" if dtype_name in vars(np) else did_you_mean(dtype_name, QTYPES, _SPELLINGS | _OF_NUMPY)
         hint = "; fastq.quantize_linear casts to it" if dtype_name in CASTS else hint
         raise TypeError(f"{name} must be {expected}, not {shown(dtype_name)}{hint}")
     return rows[dtype_name]

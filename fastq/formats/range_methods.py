@@ -96,21 +96,24 @@ class MSERange:
         vars(self).update(numbers_by_name)
 
     def resolve(
-        self, qtype: QType, row: Convention, symmetric: bool, kind: str, block_size: int, weighed: bool
+        self, qtype: QType, convention: Convention, symmetric: bool, granularity: str, block_size: int, weighed: bool
     ) -> MSERange:
         """Return the search with values from the table instead of None; other arguments as in `default_of`."""
-        apart = row.zero_point != "integer" and not symmetric
+        apart = convention.zero_point != "integer" and not symmetric
         spaced = self._has_spacing
         has_shares = self.shares is not None
-        may_be_negative = symmetric and (row.symmetric_extreme != "magnitude" or qtype.format in row.searched_signed)
-        known = self if has_shares else default_of(qtype, apart, kind, block_size, weighed, spaced)
+        has_sign = convention.symmetric_extreme != "magnitude" or qtype.format in convention.searched_signed
+        may_be_negative = symmetric and has_sign
+        known = self if has_shares else default_of(qtype, apart, granularity, block_size, weighed, spaced)
         known = replace(known, signs=1 + may_be_negative)
         known = known if self.grid is None and (self.shrink, self.grow) != (0, 0) else replace(known, finer=1)
         method = replace(
             self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None}
         )
         if method.signs == 2 and not may_be_negative:
-            raise ValueError(f"signs must be 1: convention {row.name!r} has no symmetric scales of {qtype} below 0")
+            raise ValueError(
+                f"signs must be 1: convention {convention.name!r} has no symmetric scales of {qtype} below 0"
+            )
         if method.around.size > 1 and (apart or qtype.block_size):
             what = "a zero point that is any number" if apart else f"{qtype}, which has scales of its own"
             raise ValueError(f"finer must be 1 for {what}")
@@ -235,16 +238,19 @@ _APART = (
 )
 
 
-def default_of(qtype: QType, apart: bool, kind: str, block_size: int, weighed: bool, spaced: bool = False) -> MSERange:
+def default_of(
+    qtype: QType, apart: bool, granularity: str, block_size: int, weighed: bool, spaced: bool = False
+) -> MSERange:
     """Return the default search of a format for "array", "channels" or "blocks", `weighed` or evenly `spaced`."""
     known = qtype.name if qtype.name in _NAMED else qtype.bits
     rows: tuple[_Default, ...] = _APART if apart else (*(_WEIGHED if weighed else ()), *_TOGETHER)
     sizes = (row for row in rows if known in row.formats)
-    return next(row.method(spaced) for row in sizes if row.elements in _kinds(kind) or 0 < block_size <= row.elements)
+    known_sizes = _sizes_for(granularity)
+    return next(row.method(spaced) for row in sizes if row.elements in known_sizes or 0 < block_size <= row.elements)
 
 
-def _kinds(kind: str) -> tuple[int, ...]:
-    return (_CHANNELS, _ANY) if kind == "channels" else (_ANY,)
+def _sizes_for(granularity: str) -> tuple[int, ...]:
+    return (_CHANNELS, _ANY) if granularity == "channels" else (_ANY,)
 
 
 _NAMED = frozenset(name for row in _TOGETHER for name in row.formats)

@@ -7,7 +7,7 @@ from fastq.engine.jit import traced
 from fastq.kernels import formulas
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.load_store import encode_as
-from fastq.kernels.minifloat import decode, encode, encode_at_random
+from fastq.kernels.minifloat import decode, encode, encode_at_random, in_half
 
 
 @traced
@@ -22,10 +22,10 @@ def to_compute(spec, x, scale):
 def apply_op_prepared(spec, x, s, dst, numbers=None):
     """Apply the operation under one prepared scale that does not need a division; the result as `dst` stores it.
 
-    With numbers of `drawn` values are rounded at random by these.
+    With numbers of `draw` values are rounded at random by these.
     """
     if spec.op == "dequantize":
-        return encode_as(formulas.dequantize_value(spec, x, s), dst)
+        return encode_as(formulas.dequantize_value(spec, x, formulas.of_values(spec, s)), dst)
     if spec.code is not None:
         return _by_float_code(spec, float_ratio_prepared(spec, x, s), s, dst, numbers)
     rule = spec.rule
@@ -58,7 +58,8 @@ def apply_op(spec, x, scale, zero_point, args, dst, numbers=None):
 def _by_float_code(spec, ratio, s, dst, numbers):
     """Return the float code that a ratio is rounded to, or its value, as `dst` stores it."""
     form = spec.code if spec.op == "fake" else dst.dtype
-    code = encode(ratio, form) if numbers is None else encode_at_random(ratio, form, numbers)
+    nearest = numbers is None
+    code = encode(ratio, form, spec.rule.ties) if nearest else encode_at_random(ratio, form, numbers)
     if spec.op == "quantize":
         return code
     value = v.convert(decode(code, form), formulas.computes_in(spec, s.scale))
@@ -67,10 +68,12 @@ def _by_float_code(spec, ratio, s, dst, numbers):
 
 @traced
 def without_nan_scale(spec, x, scale):
-    """Replace values and scales by 0 and 1 where the scale marks a block that had NaN."""
+    """Replace values and scales by 0 and 1 where the scale marks a block that had NaN, or is 0."""
     if not spec.scale_kind:
         return x, scale
     marked = v.is_nan(scale)
+    if spec.rule.allows_zero:
+        marked = marked | (scale == v.constant(0, scale))
     return v.select(marked, v.constant(0, x), x), v.select(marked, v.constant(1, scale), scale)
 
 
@@ -82,14 +85,22 @@ def float_ratio(spec, x, s):
     if not spec.scale_kind:
         return formulas.float_quotient(spec, x, s.scale)
     x, scale = without_nan_scale(spec, x, s.scale)
-    return x / scale if spec.scale_kind == "power" else formulas.nvfp4_units(x, scale, s.tensor)
+    return _with_zero(spec, x / scale) if spec.scale_kind == "power" else formulas.nvfp4_units(spec, x, scale, s.tensor)
 
 
 @traced
 def float_ratio_prepared(spec, x, s):
     """Divide as `float_ratio` by one prepared scale that does not need a division."""
-    if formulas.is_by_table(spec) or spec.scale_kind == "power":
-        return x * s.factor  # exact where scales are powers of two; of a codebook it is the rule
-    return (
-        formulas.nvfp4_units(x, s.scale, s.tensor) if spec.scale_kind else formulas.float_quotient_prepared(spec, x, s)
-    )
+    if formulas.is_by_table(spec):
+        return x * s.factor
+    if spec.scale_kind == "power":
+        return _with_zero(spec, x * s.factor)  # exact
+    if spec.scale_kind:
+        return formulas.nvfp4_units(spec, x, s.scale, s.tensor)
+    return formulas.float_quotient_prepared(spec, x, s)
+
+
+@traced
+def _with_zero(spec, ratio):
+    """Add the zero point 0 where the rule has it inside: -0.0 becomes 0.0."""
+    return in_half(spec, ratio) + v.constant(0, ratio) if spec.rule.zero == "inside" else ratio

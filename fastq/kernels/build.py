@@ -28,7 +28,7 @@ from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_t
 from fastq.kernels.pointers import HOMES, CopyOperands, NoisyOperands, WeightedOperands
 from fastq.kernels.rule import Rule
 from fastq.kernels.spec import KernelSpec
-from fastq.kernels.storage import ElementType, StorageFormat, is_wide
+from fastq.kernels.storage import ElementType, StorageFormat, computes_in_float64
 from fastq.kernels.traversal.at_random import in_pieces
 from fastq.system.imports import undisturbed
 
@@ -126,7 +126,7 @@ def import_body(name: str) -> None:
 
 
 @v.instruction(lambda kernel: kernel.spec(kernel))
-def spec_of(context, builder, sig, kernel):
+def kernel_spec_of(context, builder, sig, kernel):
     """Return the spec of a kernel."""
     return context.get_constant_null(sig.return_type)
 
@@ -154,7 +154,8 @@ def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
 
 @traced
 def _run(kernel, operands, args, units):
-    return kernel.loop(spec_of(kernel), operands, args, units)
+    # `loop` is the function that `compile_kernel` imports by its name
+    return kernel.loop(kernel_spec_of(kernel), operands, args, units)
 
 
 _run_pieces = in_pieces(_run)
@@ -183,22 +184,32 @@ def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
 
 
 @functools.cache
-def element_type(kind: ElementType) -> types.Type:
+def element_type(element: ElementType) -> types.Type:
     """Return the Numba type of the target of a kernel's pointer."""
-    if isinstance(kind, StorageFormat) and not kind.element:
-        return Bits(kind.bits, kind.signed, kind.highest_first) if kind.dense else LowBits(kind.bits, kind.signed)
-    name = kind.element if isinstance(kind, StorageFormat) else kind.name
-    if isinstance(kind, StorageFormat) and name in CODEBOOKS:
-        return Minifloat(CODEBOOKS[name], kind.saturate, kind.dense)
+    if isinstance(element, StorageFormat) and not element.element:
+        if element.dense:
+            return Bits(element.bits, element.signed, element.highest_first)
+        return LowBits(element.bits, element.signed)
+    name = element.element if isinstance(element, StorageFormat) else element.name
+    if isinstance(element, StorageFormat) and name in CODEBOOKS:
+        return Minifloat(CODEBOOKS[name], element.saturate, element.dense)
     if name not in FLOAT_FORMATS:
-        return from_dtype(kind)
-    row = FLOAT_FORMATS[name]
-    if not row.sign:
-        return PowerOfTwo(row.bias + (kind.exponent if isinstance(kind, StorageFormat) else 0))
-    return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
+        return from_dtype(element)
+    float_format = FLOAT_FORMATS[name]
+    if not float_format.sign:
+        return PowerOfTwo(float_format.bias + (element.exponent if isinstance(element, StorageFormat) else 0))
+    if isinstance(element, StorageFormat):
+        return Minifloat(float_format, element.saturate, element.dense)
+    return Minifloat(float_format)
 
 
-def kernel_address(
+# --- what plans ask for -----------------------------------------------------------------------------------------------
+
+# plan/kernel_call.py names these functions, and has one called only for machine code that is neither in the package nor
+# found by plain data. Each returns the address of what it compiles, or of what is found on disk by Numba's key.
+
+
+def compile_loop(
     loop: str,
     operands: Any,
     op: str,
@@ -216,24 +227,36 @@ def kernel_address(
     scale_kind = ""
     if scale_format is not None:
         scale_kind = "tensor" if FLOAT_FORMATS[scale_format.element].sign else "power"
-        of_x = op not in ("dequantize", "compare")  # else by the type of the parameters, which is float32
-        rule = rule._replace(compute="float64" if of_x and is_wide(operands[0]) else "float32")
+        reads_values = op not in ("dequantize", "compare")  # else by the type of the parameters, which is float32
+        rule = rule._replace(compute="float64" if reads_values and computes_in_float64(operands[0]) else "float32")
     element = element_type(code) if code is not None and code.element else None
     codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
     # no row of an AArch64 stores codes past the cache, and loops that do would spill its registers
     streams = hasattr(operands, "dst") and not (codes and TARGET.is_arm)
-    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, together, norm, lanes_each)
+    spec = KernelSpec(
+        op,
+        nan=nan,
+        range_scheme=range_scheme,
+        block=block,
+        rule=rule,
+        code=element,
+        scale_kind=scale_kind,
+        streams=streams,
+        together=together,
+        norm=norm,
+        lanes_each=lanes_each,
+    )
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 
-def pack_address(operands: Any) -> int:
+def compile_cf_packing(operands: Any) -> int:
     """Compile the packing of floats by CF for operands."""
     with undisturbed():
         from fastq.kernels.body.cf_pack import PackSpec
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), PackSpec())
 
 
-def unpack_address(operands: Any, gaps: bool) -> int:
+def compile_cf_unpacking(operands: Any, gaps: bool) -> int:
     """Compile the unpacking of integers by CF for operands and what `UnpackSpec` says."""
     with undisturbed():
         from fastq.kernels.body.cf_unpack import UnpackSpec
@@ -241,7 +264,7 @@ def unpack_address(operands: Any, gaps: bool) -> int:
     return compile_kernel("traversal.elements.elements", type(operands)(*map(element_type, operands)), spec)
 
 
-def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:
+def compile_requantization(loop: str, operands: Any, arithmetic: str, bias: str, below: float) -> int:
     """Compile a loop of requantization for operands and what `RequantizeSpec` says."""
     with undisturbed():
         from fastq.kernels.requantization import RequantizeSpec
@@ -249,9 +272,9 @@ def requantize_address(loop: str, operands: Any, arithmetic: str, bias: str, bel
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)
 
 
-def block_address(
+def compile_block_loop(
     loop: str,
-    row: BlockFormat,
+    block_format: BlockFormat,
     src: ElementType,
     dst: ElementType,
     streaming: bool,
@@ -263,7 +286,7 @@ def block_address(
     target = element_type(dst)
     with undisturbed():
         from fastq.kernels.ggml.spec import BlockSpec
-    spec = BlockSpec(row, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error)
+    spec = BlockSpec(block_format, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error)
     elements = getattr(source, "bits", source), target
     operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)
     return compile_kernel(loop, operands, spec)

@@ -123,15 +123,15 @@ def words(numbers: Sequence[float]) -> tuple[int, ...]:
     return tuple(map(int, np.array(numbers, np.float32).view(np.int32)))
 
 
-def _levels(row: Codebook) -> list[tuple[int, ...]]:
+def _levels(codebook: Codebook) -> list[tuple[int, ...]]:
     """Return the thresholds that each step of a bisection chooses among, as words."""
-    count = 1 << row.bits
-    thresholds = words(row.thresholds)
-    return [thresholds[count // (2 * parts) - 1 :: count // parts] for parts in (1 << k for k in range(row.bits))]
+    count = 1 << codebook.bits
+    thresholds = words(codebook.thresholds)
+    return [thresholds[count // (2 * parts) - 1 :: count // parts] for parts in (1 << k for k in range(codebook.bits))]
 
 
 @functools.cache
-def value_of_code(table: tuple[int, ...]):
+def make_value_of_code(table: tuple[int, ...]):
     """Make an instruction that looks up the float32 numbers of int32 codes in a table of their bits."""
 
     @v.instruction(lambda codes: v.Vec(types.float32, codes.n)(codes))
@@ -142,14 +142,14 @@ def value_of_code(table: tuple[int, ...]):
 
 
 @functools.cache
-def _code_of(row: Codebook):
+def _make_code_of(codebook: Codebook):
     """Make an instruction that finds the int32 codes of float32 lanes.
 
     Each comparison halves the numbers that are left: the place of a value among the parts so far chooses the threshold
     within its part. 15 instructions for 8 lanes of AVX2, where a comparison with each of 15 thresholds takes 30.
     """
-    levels = _levels(row)
-    sorted_codes = row.order == tuple(range(len(row.order)))
+    levels = _levels(codebook)
+    sorted_codes = codebook.order == tuple(range(len(codebook.order)))
 
     @v.instruction(lambda x: v.Vec(types.int32, x.n)(x))
     def code_of(context, builder, sig, x):
@@ -158,7 +158,7 @@ def _code_of(row: Codebook):
             threshold = builder.bitcast(_emit_look_up(builder, place, level), llvm_type(sig.args[0]))
             above = builder.fcmp_ordered(">", x, threshold)
             place = builder.add(builder.add(place, place), builder.zext(above, place.type))
-        return place if sorted_codes else _emit_look_up(builder, place, row.order)
+        return place if sorted_codes else _emit_look_up(builder, place, codebook.order)
 
     return code_of
 
@@ -166,13 +166,13 @@ def _code_of(row: Codebook):
 @traced
 def decode_by_table(bits, form):
     """Look up the float32 numbers of the codes of a codebook."""
-    return value_of_code(words(form.row.values))(v.convert(bits, types.int32))
+    return make_value_of_code(words(form.format.values))(v.convert(bits, types.int32))
 
 
 @traced
 def encode_by_table(x, form):
     """Find the codes of values in units of the scale: the number at the place of as many thresholds as are below."""
-    return v.convert(_code_of(form.row)(_round_up(x)), types.uint8)
+    return v.convert(_make_code_of(form.format)(_round_up(x)), types.uint8)
 
 
 @traced

@@ -22,7 +22,7 @@ from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body.convert import convert_run
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.body.requantize import visit_run
-from fastq.kernels.build import spec_of
+from fastq.kernels.build import kernel_spec_of
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import prefetch_ahead
 from fastq.kernels.nan import count_nan_as_zero, nan_mask
@@ -33,7 +33,7 @@ from fastq.kernels.spec import KernelSpec
 
 
 @dataclass(eq=False, repr=False)
-class Conversion(Constants):
+class EmbeddedConversion(Constants):
     """Type of an argument that says what becomes of an array or scalar."""
 
     spec: KernelSpec  # what is computed
@@ -51,7 +51,7 @@ class Conversion(Constants):
 
 
 @dataclass(eq=False, repr=False)
-class Requantization(Constants):
+class EmbeddedRequantization(Constants):
     """Type of an argument that says what becomes of an array of accumulators, or of one."""
 
     spec: RequantizeSpec  # what is computed
@@ -80,7 +80,7 @@ QUIETLY = enter_quietly, leave_quietly
 Messages = tuple[str, str, str]
 
 
-def converter_by_numbers(conversion: Conversion, x: types.Type, out: types.Type) -> Any:
+def converter_by_numbers(conversion: EmbeddedConversion, x: types.Type, out: types.Type) -> Any:
     """Return what converts ``(x, out, scale, zero_point)`` in code of Numba, for these types of x and out."""
     scales = WANTED_SCALES[conversion.spec.rule.signed, conversion.spec.op == "dequantize"]
     if conversion.zero_points is None:
@@ -91,7 +91,7 @@ def converter_by_numbers(conversion: Conversion, x: types.Type, out: types.Type)
     return _converter(conversion, x, out, _convert_array, _convert_scalar, messages)
 
 
-def converter_by_range(conversion: Conversion, x: types.Type, out: types.Type) -> Any:
+def converter_by_range(conversion: EmbeddedConversion, x: types.Type, out: types.Type) -> Any:
     """Return what converts ``(x, out)`` by the range of x in code of Numba, for these types of x and out."""
     name = conversion.argument
     messages = (
@@ -102,7 +102,7 @@ def converter_by_range(conversion: Conversion, x: types.Type, out: types.Type) -
     return _converter(conversion, x, out, _convert_array_by_range, _convert_scalar_by_range, messages)
 
 
-def requantizer(conversion: Requantization, acc: types.Type, out: types.Type) -> Any:
+def requantizer(conversion: EmbeddedRequantization, acc: types.Type, out: types.Type) -> Any:
     """Return what requantizes ``(acc, out, multiplier, zero_point, bias)`` in code of Numba, for these types."""
     if conversion.spec.bias == "float32":
         biases = "bias must be finite in float32"
@@ -113,19 +113,19 @@ def requantizer(conversion: Requantization, acc: types.Type, out: types.Type) ->
     return _converter(conversion, acc, out, _requantize_array, _requantize_scalar, messages)
 
 
-def _nan_refusal(conversion: Conversion) -> str:
+def _nan_refusal(conversion: EmbeddedConversion) -> str:
     """Return the message for NaN in compiled code; `fastq.plan.nan_and_infinity` has that of calls from Python."""
     return f"{conversion.argument} has NaN; pass nan='zero' to treat them as 0.0"
 
 
-def _wanted_codes(conversion: Conversion | Requantization) -> str:
+def _wanted_codes(conversion: EmbeddedConversion | EmbeddedRequantization) -> str:
     first, last = conversion.zero_points or (0, 0)
     return f"zero_point must be from {first} to {last} for {conversion.qtype}"
 
 
-def number_of(kind: Any, names: str) -> Any:
-    """Return what takes a parameter of a type in code of Numba: a number, None, or an array of one element."""
-    if not isinstance(kind, types.Array):
+def number_reader(numba_type: Any, names: str) -> Any:
+    """Return what reads a parameter of a type in code of Numba: a number, None, or the only element of an array."""
+    if not isinstance(numba_type, types.Array):
         return _as_it_is
     message = f"{names} must be one number each in compiled code"
 
@@ -180,6 +180,7 @@ def _converter_to_out(conversion, x, out, of_array, refuse, to_new) -> Any:
     fill = numba_intrinsic(of_array, conversion, result=types.int64, around=QUIETLY)
     contiguous = _as_it_is if x.layout == "C" else _copy
     is_apart = _are_apart if out.layout == x.layout == "C" else _always if out.layout == "C" else _never
+    move = _move_flat if out.layout == "C" else _move_rows
 
     @register_jitable
     def convert_to_out(x, out, *numbers):
@@ -188,7 +189,7 @@ def _converter_to_out(conversion, x, out, of_array, refuse, to_new) -> Any:
         if is_apart(x, out):
             refuse(fill(contiguous(x), out, x.size, *numbers))
         else:
-            out[...] = to_new(x, None, *numbers)
+            move(to_new(x, None, *numbers), out)
         return out
 
     return convert_to_out
@@ -218,6 +219,26 @@ def _as_it_is(item):
 @register_jitable
 def _copy(x):
     return x.copy()
+
+
+# Moving a new array to one that is given: Numba takes 3 s to compile ``out[...] = new``, and 0.1 s for each of these.
+
+
+@register_jitable
+def _move_flat(new, out):
+    source = new.ravel()
+    target = out.ravel()
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@register_jitable
+def _move_rows(new, out):
+    for index in np.ndindex(out.shape[:-1]):
+        source = new[index]
+        target = out[index]
+        for k in range(source.size):
+            target[k] = source[k]
 
 
 @register_jitable
@@ -326,7 +347,7 @@ def _is_within(number, first, last):
 @traced
 def _parameters_of_range(conversion, lo, hi, nan):
     """Return scale and zero point of a range, and the status: ranges without them are refused."""
-    spec = spec_of(conversion)
+    spec = kernel_spec_of(conversion)
     lo, hi = count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), v.pointer(0, conversion.scale))
     has_scale = is_infinite(scale) ^ True
@@ -339,7 +360,7 @@ def _parameters_of_range(conversion, lo, hi, nan):
 @traced
 def _convert_number(conversion, x, scale, zero_point):
     """Convert a scalar."""
-    spec = spec_of(conversion)
+    spec = kernel_spec_of(conversion)
     value = to_compute(spec, x, v.pointer(0, conversion.scale))
     return apply_op(spec, value, scale, zero_point, bounds_of(conversion), v.pointer(0, conversion.element))
 
@@ -356,7 +377,7 @@ def _convert_elements(conversion, x, out, count, scale, zero_point):
     like = v.pointer(0, conversion.scale)
     operands = ElementOperands(_elements(x), v.cast_pointer(out, conversion.element), like, like)
     return convert_run(
-        spec_of(conversion), operands, bounds_of(conversion), scale, zero_point, 0, count, prefetch_ahead()
+        kernel_spec_of(conversion), operands, bounds_of(conversion), scale, zero_point, 0, count, prefetch_ahead()
     )
 
 
@@ -376,7 +397,7 @@ def _requantize_array(conversion, acc, out, count, multiplier, zero_point, bias)
     first_words[0] = first
     second_words[0] = second
     operands = RequantizeOperands(_elements(acc), v.cast_pointer(out, conversion.result), first_words, second_words)
-    visit_run(spec_of(conversion), operands, 0, conversion.code_range, 0, count, False)
+    visit_run(kernel_spec_of(conversion), operands, 0, conversion.code_range, 0, count, False)
     return status
 
 
@@ -385,7 +406,9 @@ def _requantize_scalar(conversion, acc, multiplier, zero_point, bias):
     first, second, status = _words_of(conversion, multiplier, zero_point, bias)
     lowest, highest = conversion.code_range
     sums = v.full(acc, _Sums)
-    codes = requantize_lanes(spec_of(conversion), sums, v.full(first, _Words), v.full(second, _Words), lowest, highest)
+    codes = requantize_lanes(
+        kernel_spec_of(conversion), sums, v.full(first, _Words), v.full(second, _Words), lowest, highest
+    )
     return status, v.convert(v.first(codes), conversion.result)
 
 

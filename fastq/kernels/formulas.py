@@ -58,17 +58,19 @@ def round_to_parts(spec, x):
 
 @traced
 def round_to_int32_by_rule(spec, x, numbers=None):
-    """Round `x`, which is in range, to int32 by the rule, one at random by the numbers of `drawn`."""
+    """Round `x`, which is in range, to int32 by the rule, one at random by the numbers of `draw`."""
     rounding = spec.rule.rounding
     if spec.rule.draws:
         return round_at_random(x, numbers)
     x = round_to_parts(spec, x)
-    if rounding == "half_even":
+    if rounding == "half_even" and not spec.rule.beyond_int32:
         return v.round_to_int32(x)
     if rounding == "half_away":
         x = shift_half_away(x)
     elif rounding != "trunc":
         x = round_as(rounding, x)
+    if spec.rule.beyond_int32:
+        return v.convert(v.bounded_to_integer(x, types.uint32), types.int32)  # the same bits
     return v.bounded_to_integer(x, types.int32)
 
 
@@ -81,7 +83,7 @@ class PreparedScale(NamedTuple):
     scale: Any  # in the type of the arithmetic
     zero_point: Any
     base: Any  # the code from which steps are counted; in memory as int32, see `base_code`
-    factor: Any  # reciprocal of the scale, or the range that all codes span
+    factor: Any  # reciprocal of the scale, or the range that all codes span, or the number of steps in a unit
     below: Any  # bounds of values where those are clamped, else of steps
     above: Any
 
@@ -107,12 +109,12 @@ compute_type = traced(computes_in)
 
 def _casts(spec) -> bool:
     """Return whether codes are floats of 16 bits, to which values are cast: their quotients are those of a division."""
-    return spec.code is not None and spec.code.row.bits == 16
+    return spec.code is not None and spec.code.format.bits == 16
 
 
 def is_by_table(spec: Any) -> bool:
     """Return whether codes are those of a codebook."""
-    return spec.code is not None and isinstance(spec.code.row, Codebook)
+    return spec.code is not None and isinstance(spec.code.format, Codebook)
 
 
 @traced
@@ -135,9 +137,12 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     if rule.by_range:
         span = v.convert(highest - lowest, types.float64)
         factor = v.convert(v.convert(given, types.float64) * span, dtype)
-    elif rule.quotient == "reciprocal_of_double":
+    elif rule.quotient in ("reciprocal_of_double", "steps_in_unit"):
         double = v.convert(given, types.float64)
-        factor = in_half(spec, v.convert(v.constant(1, double) / double, dtype))
+        inverse = v.constant(1, double) / double
+        if rule.quotient == "steps_in_unit":
+            inverse = v.select(inverse > v.constant(1, inverse), v.rint(inverse), inverse)
+        factor = in_half(spec, v.convert(inverse, dtype))
     elif is_by_table(spec):
         factor = codebook_factor(scale)
     else:  # what a division is corrected with, or what takes its place
@@ -154,6 +159,8 @@ def steps_from_base(spec, x, s):
     rule = spec.rule
     if rule.fused and rule.quotient != "divide" and v.lane_type(x) == types.float32:
         return in_half(spec, v.fma(x, s.factor, s.zero_point))
+    if rule.quotient == "steps_in_unit":
+        return x * s.factor - s.zero_point * s.factor
     wide = rule.quotient == "divide_in_float64"
     if rule.zero == "offset" and not wide:
         x = in_half(spec, x - s.zero_point)
@@ -261,7 +268,7 @@ def _steps_in_range(spec, x, s):
         return quotient(_between(distance, s.below, s.above), s)
     one = v.constant(1, distance)
     near = _between(distance * s.factor, s.below - one, s.above + one)  # finite, or it could not be corrected
-    return _between(_corrected(near, distance, s), s.below, s.above)
+    return _between(_corrected_quotient(near, distance, s), s.below, s.above)
 
 
 @traced
@@ -287,11 +294,11 @@ def quotient(x, s):
     """
     if not _is_corrected(x):
         return x / s.scale
-    return _corrected(x * s.factor, x, s)
+    return _corrected_quotient(x * s.factor, x, s)
 
 
 @traced
-def _corrected(near, x, s):
+def _corrected_quotient(near, x, s):
     """Return the quotient of x by the scale from an approximation."""
     return v.fma(v.fma(-near, s.scale, x), s.factor, near)
 
@@ -315,7 +322,7 @@ def float_quotient(spec, x, scale):
 
 
 def _adds_zero(spec) -> bool:
-    return spec.code.row.nan is None or spec.rule.zero == "inside"
+    return spec.code.format.nan is None or spec.rule.zero == "inside"
 
 
 @traced
@@ -327,7 +334,7 @@ def float_quotient_prepared(spec, x, s):
     form = spec.code
     if _casts(spec) or _adds_zero(spec) or spec.rule.half or not _is_corrected(x):
         return float_quotient(spec, x, s.scale)
-    limit = v.constant(form.row.max if form.saturate else 4 * form.row.max, x) * s.scale
+    limit = v.constant(form.format.max if form.saturate else 4 * form.format.max, x) * s.scale
     return _signed_like(quotient(v.maximum(-limit, v.minimum(limit, x)), s), x)  # of NaN itself, in this order
 
 
@@ -340,15 +347,21 @@ def _signed_like(near, x):
 
 
 @traced
-def nvfp4_units(x, scale, tensor):
-    """Divide values by the scales of their block and of the array, ``x * (1 / tensor / scale)`` as torchao."""
-    return x * nvfp4_factor(scale, tensor)
+def nvfp4_units(spec, x, scale, tensor):
+    """Divide values by the scales of their block and of the array, by the rule."""
+    return nvfp4_ratio(spec, x, nvfp4_factor(spec, scale, tensor))
 
 
 @traced
-def nvfp4_factor(scale, tensor):
-    """Return what `nvfp4_units` multiplies values by."""
-    return v.constant(1, tensor) / tensor / scale
+def nvfp4_factor(spec, scale, tensor):
+    """Return what `nvfp4_ratio` multiplies or divides values by."""
+    return scale * tensor if spec.rule.divides_blocks else v.constant(1, tensor) / tensor / scale
+
+
+@traced
+def nvfp4_ratio(spec, x, factor):
+    """Return values in units of codes."""
+    return x / factor if spec.rule.divides_blocks else x * factor
 
 
 # --- codes to values --------------------------------------------------------------------------------------------------
@@ -357,10 +370,13 @@ def nvfp4_factor(scale, tensor):
 @traced
 def of_values(spec, s):
     """Return a prepared scale with the numbers that values come from: the rule may round them once codes are known."""
-    if not spec.rule.kept:
+    if spec.scale_kind:
         return s
-    s = s._replace(scale=scale_as_kept(spec, s.scale))
-    return s._replace(zero_point=offset_as_kept(spec, s.zero_point)) if spec.rule.zero == "offset" else s
+    if spec.rule.kept:
+        s = s._replace(scale=scale_as_kept(spec, s.scale))
+        s = s._replace(zero_point=offset_as_kept(spec, s.zero_point)) if spec.rule.zero == "offset" else s
+    s = s._replace(scale=value_in_half(spec, s.scale))
+    return s if spec.rule.zero == "code" else s._replace(zero_point=value_in_half(spec, s.zero_point))
 
 
 @traced
@@ -373,12 +389,14 @@ def value_of_steps(spec, steps, s):
     if rule.middle:
         steps = value_in_half(spec, steps + v.constant(0.5, steps))
     if rule.by_range:
-        return value_in_half(spec, value_in_half(spec, steps / s.above) * s.factor) + s.zero_point
+        return steps / s.above * s.factor + s.zero_point
+    if rule.divides_steps:
+        return steps / s.factor + s.zero_point
     return value_in_half(spec, steps * s.scale) + s.zero_point if rule.zero == "offset" else steps * s.scale
 
 
 @traced
-def _scaled(code, scale):
+def _product(code, scale):
     """Multiply; of two NaN the result is the code's, where CPUs take the operand that the compiler put first."""
     return v.select(v.is_nan(code), code, code * scale)
 
@@ -395,4 +413,4 @@ def dequantize_value(spec, code, s):
     scale = v.convert(s.scale, types.float32)
     if spec.scale_kind == "tensor":
         return code * (scale * v.convert(s.tensor, types.float32))
-    return _scaled(code, scale)
+    return _product(code, scale)

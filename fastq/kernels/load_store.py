@@ -40,7 +40,7 @@ group_of = traced(group_size)
 
 @traced
 def load_elements(pointer, index, kind):
-    """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats are decoded to float32."""
+    """Load elements from ``pointer[index]`` on, as many as `kind` has lanes; minifloats are decoded to float32."""
     bits = load_bits(pointer, index, kind)
     if isinstance(pointer.dtype, Minifloat):
         return decode(bits, pointer.dtype)
@@ -49,7 +49,7 @@ def load_elements(pointer, index, kind):
 
 @traced
 def load_bits(pointer, index, kind):
-    """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
+    """Load elements from ``pointer[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
     dtype = pointer.dtype
     packed = _packed_type(pointer.dtype)
     octets = v.cast_pointer(pointer, types.uint8)
@@ -67,21 +67,21 @@ def load_bits(pointer, index, kind):
 
 @traced
 def prefetch_lanes(pointer, index, kind):
-    """Prefetch the cache lines that the lanes of `kind` fill from ``where[index]`` on."""
+    """Prefetch the cache lines that the lanes of `kind` fill from ``pointer[index]`` on."""
     lines = max(1, kind.n * pointer.dtype.bitwidth // (8 * v.LINE))
     for k in v.unrolled(lines):
         v.prefetch(pointer, index + k * (kind.n // lines))
 
 
-def _storing(write, doc: str):
-    """Make `store_elements` on `store` or `stream`."""
+def _make_store_elements(write, doc: str):
+    """Make `store_elements` that writes registers by `write`: into the cache, or past it."""
 
     def store_elements(pointer, index, value):
         dtype = pointer.dtype
         packed = _packed_type(pointer.dtype)
         octets = v.cast_pointer(pointer, types.uint8)
         if packed is not None and not isinstance(value, v.Vec):
-            bitpack.store_code(octets, index, value, packed)
+            bitpack.store_code(octets, index, value, packed)  # one code, among others of its byte
         elif packed is not None:
             write(octets, index * packed.bitwidth >> 3, bitpack.pack_lanes(value, packed))
         else:
@@ -91,17 +91,19 @@ def _storing(write, doc: str):
     return traced(store_elements)
 
 
-store_elements = _storing(
+store_elements = _make_store_elements(
     v.store,
-    """Store lanes to ``where[index]`` onwards, as `encode_as` returns them.
+    """Store lanes to ``pointer[index]`` onwards, as `encode_as` returns them.
 
     Elements that share bytes are stored in whole groups from a whole byte on, or one by one in order.
     """,
 )
-_stream_lines = _storing(
+_stream_lines = _make_store_elements(
     v.stream, "`store_elements` past the cache; the address is aligned to the lanes, or to a line."
 )
-_stream_granules = _storing(v.stream_granules, "`store_elements` past the cache; the address begins a granule.")
+_stream_granules = _make_store_elements(
+    v.stream_granules, "`store_elements` past the cache; the address begins a granule."
+)
 
 
 @traced

@@ -11,7 +11,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
+from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, make_value_of_code, words
 from fastq.kernels.sizes import NOISE_BITS
 from fastq.kernels.stochastic_rounding import round_at_random
 
@@ -26,12 +26,14 @@ class Minifloat(v.Element):
     share bytes.
     """
 
-    def __init__(self, row: FloatFormat | Codebook, saturate: bool = False, dense: bool = True) -> None:
-        self.row: Any = row
-        self.saturate = saturate or row.nan is None
-        self.bits = types.Integer.from_bitwidth(max(row.bits, 8), signed=False)
-        # all of the row, since machine code is kept on disk under this name
-        super().__init__(f"Minifloat({row}, {saturate}, {dense})", row.bits if dense else self.bits.bitwidth)
+    def __init__(self, number_format: FloatFormat | Codebook, saturate: bool = False, dense: bool = True) -> None:
+        self.format: Any = number_format
+        self.saturate = saturate or number_format.nan is None
+        self.bits = types.Integer.from_bitwidth(max(number_format.bits, 8), signed=False)
+        # all of the format, since machine code is kept on disk under this name
+        super().__init__(
+            f"Minifloat({number_format}, {saturate}, {dense})", number_format.bits if dense else self.bits.bitwidth
+        )
 
 
 # width, mantissa and exponent bias of the floats that have lanes
@@ -60,80 +62,91 @@ def _half_to_bits(context, builder, sig, x):
 @traced
 def decode(bits, form):
     """Decode the bits of a Minifloat to float32; exact."""
-    row = form.row
+    float_format = form.format
     if not isinstance(bits, v.Vec):
         return v.first(decode(v.full(bits, v.Vec(v.lane_type(bits), 1)), form))
-    if isinstance(row, Codebook):
+    if isinstance(form.format, Codebook):
         return decode_by_table(bits, form)
-    if row.name == "float16" and HAS_HALF:
+    if float_format.name == "float16" and HAS_HALF:
         return _bits_to_half(bits)
     word = v.convert(bits, types.int32)
-    if row.exponent == 8:
-        return v.bitcast(word << v.constant(32 - row.bits, word), types.float32)
-    if row.bits <= LOOK_UP_BITS and row.nan is None:  # one instruction of AVX-512, where fields take seven
-        codes = 1 << row.bits
-        return value_of_code(words(list(map(row.number, range(codes)))))(word & v.constant(codes - 1, word))
+    if float_format.exponent == 8:  # bfloat16: the upper bits of a float32
+        return v.bitcast(word << v.constant(32 - float_format.bits, word), types.float32)
+    # one instruction of AVX-512, where fields take seven
+    if float_format.bits <= LOOK_UP_BITS and float_format.nan is None:
+        codes = 1 << float_format.bits
+        value_of_code = make_value_of_code(words(list(map(float_format.number, range(codes)))))
+        return value_of_code(word & v.constant(codes - 1, word))
     return _decode_by_fields(word, form)
 
 
 @traced
 def _decode_by_fields(word, form):
-    row = form.row
-    size = word & v.constant((1 << (row.bits - 1)) - 1, word)
-    rebias = v.constant((127 - row.bias) << 23, word)
-    value = v.bitcast((size << v.constant(23 - row.mantissa, word)) + rebias, types.float32)
-    tiny = v.convert(size, types.float32) * v.constant(2.0 ** (1 - row.bias - row.mantissa), value)
-    value = v.select(size < v.constant(1 << row.mantissa, word), tiny, value)
-    value = v.bitcast(_special(value, word, size, form), types.int32)
-    sign = (word << v.constant(32 - row.bits, word)) & v.constant(-(1 << 31), word)
+    """Move the fields of numbers to their places in float32, where the exponent is biased by 127.
+
+    Subnormal numbers have no such place; they are a product of their digits.
+    """
+    float_format = form.format
+    magnitude = word & v.constant((1 << (float_format.bits - 1)) - 1, word)
+    rebias = v.constant((127 - float_format.bias) << 23, word)
+    value = v.bitcast((magnitude << v.constant(23 - float_format.mantissa, word)) + rebias, types.float32)
+    least = v.constant(2.0 ** (1 - float_format.bias - float_format.mantissa), value)
+    tiny = v.convert(magnitude, types.float32) * least
+    value = v.select(magnitude < v.constant(1 << float_format.mantissa, word), tiny, value)
+    value = v.bitcast(_special(value, word, magnitude, form), types.int32)
+    sign = (word << v.constant(32 - float_format.bits, word)) & v.constant(-(1 << 31), word)
     return v.bitcast(value | sign, types.float32)
 
 
 @traced
-def _special(value, word, size, form):
+def _special(value, word, magnitude, form):
     """Put infinities and NaN where the bits say so."""
-    row = form.row
+    float_format = form.format
     nan = v.constant(float("nan"), value)
-    if row.name == "float16":  # quiet, with its payload: what the instructions give
-        nan = v.bitcast((size << v.constant(23 - row.mantissa, word)) | v.constant(0x7FC00000, word), types.float32)
-    if row.infinity is not None:
-        code = v.constant(row.infinity, word)
-        value = v.select(size == code, v.constant(float("inf"), value), value)
-        return v.select(size > code, nan, value)
-    if row.nan is None:
+    if float_format.name == "float16":  # quiet, with its payload: what the instructions give
+        payload = magnitude << v.constant(23 - float_format.mantissa, word)
+        nan = v.bitcast(payload | v.constant(0x7FC00000, word), types.float32)
+    if float_format.infinity is not None:
+        code = v.constant(float_format.infinity, word)
+        value = v.select(magnitude == code, v.constant(float("inf"), value), value)
+        return v.select(magnitude > code, nan, value)
+    if float_format.nan is None:
         return value
-    return v.select((word if row.without_negative_zero else size) == v.constant(row.nan, word), nan, value)
+    code = word if float_format.without_negative_zero else magnitude
+    return v.select(code == v.constant(float_format.nan, word), nan, value)
 
 
 # --- from float32 and float64 -----------------------------------------------------------------------------------------
 
 
 @traced
-def encode(x, form):
-    """Round float lanes to a Minifloat, ties to even, and return their bits.
+def encode(x, form, ties="even"):
+    """Round float lanes to a Minifloat, ties to "even" or to the "first_code", and return their bits.
 
     Overflow, of infinities too, gives the largest finite number where the format saturates, else infinity, or NaN if
     there is no infinity. NaN keeps its sign; of a format without NaN the result is the largest number.
     """
-    row = form.row
+    float_format = form.format
     if not isinstance(x, v.Vec):
-        return v.first(encode(v.full(x, v.Vec(v.lane_type(x), 1)), form))
-    if isinstance(row, Codebook):
+        return v.first(encode(v.full(x, v.Vec(v.lane_type(x), 1)), form, ties))
+    if isinstance(form.format, Codebook):
         return encode_by_table(x, form)
-    if row.name == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
+    if ties == "first_code":
+        return _encode_by_units(x, form, ties=ties)
+    if float_format.name == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
         return _half_to_bits(_canonical(x))
-    if row.exponent == 8 and x.dtype == types.float32:
+    if float_format.exponent == 8 and x.dtype == types.float32:
         return _encode_same_exponent(x, form)
     return _encode_by_units(x, form)
 
 
 @traced
 def encode_at_random(x, form, numbers):
-    """Round float lanes to a Minifloat as `encode`, but to either neighbour by the numbers of `drawn`."""
+    """Round float lanes to a Minifloat as `encode`, but to either neighbour by the numbers of `draw`."""
     if not isinstance(x, v.Vec):
         lanes = v.full(x, v.Vec(v.lane_type(x), 1)), v.full(numbers, v.Vec(v.lane_type(numbers), 1))
         return v.first(encode_at_random(lanes[0], form, lanes[1]))
-    if form.row.exponent == 8 and x.dtype == types.float32:
+    if form.format.exponent == 8 and x.dtype == types.float32:
         return _encode_same_exponent(x, form, numbers)
     return _encode_by_units(x, form, numbers)
 
@@ -154,7 +167,7 @@ def value_in_half(spec, x):
 
 @traced
 def scale_in_half(spec, scale):
-    """Round scales to the types of half precision that the rule of ranges names, if it names any."""
+    """Round scales to the types of half precision that the rule of ranges may name: to `digits`, then to `half`."""
     for form in (_half(spec.rule.range.digits), _half(spec.rule.range.half)):
         if form:
             scale = v.convert(decode(encode(scale, form), form), v.lane_type(scale))
@@ -170,12 +183,15 @@ def offset_as_kept(spec, offset):
 
 @traced
 def scale_as_kept(spec, scale):
-    """Round scales as `offset_as_kept`; what would be 0 becomes the smallest number of that type."""
+    """Round scales as `offset_as_kept`; what would be 0 becomes the smallest number of that type.
+
+    Others do other things with scales that a type loses: see `are_subnormal` in fastq/formats/floats.py.
+    """
     form = _half(spec.rule.kept)
     if not form:
         return scale
     rounded = offset_as_kept(spec, scale)
-    least = v.copysign(v.constant(form.row.positive(2.0**-1000), scale), scale)
+    least = v.copysign(v.constant(form.format.positive(2.0**-1000), scale), scale)
     return v.select(rounded == v.constant(0, scale), least, rounded)
 
 
@@ -194,95 +210,108 @@ def _canonical(x):
 @traced
 def _encode_same_exponent(x, form, numbers=None):
     """Round the bits, whose carry may reach the exponent; at random to the bits that `numbers` have, then by these."""
-    row = form.row
-    drop = 32 - form.row.bits
+    float_format = form.format
+    drop = 32 - form.format.bits
     word = v.bitcast(x, types.uint32)
-    bounded = v.minimum(v.maximum(x, v.constant(-row.max, x)), v.constant(row.max, x)) if form.saturate else x
+    most = float_format.max
+    bounded = v.minimum(v.maximum(x, v.constant(-most, x)), v.constant(most, x)) if form.saturate else x
     bits = v.bitcast(bounded, types.uint32)
     if numbers is None:
-        code = _without_bits(bits, drop)
+        code = _round_off_bits(bits, drop)
     else:
-        parts = _without_bits(bits, drop - NOISE_BITS) + v.bitcast(numbers, types.uint32)
+        parts = _round_off_bits(bits, drop - NOISE_BITS) + v.bitcast(numbers, types.uint32)
         code = parts >> v.constant(NOISE_BITS, parts)
-    sign = (word >> v.constant(drop, word)) & v.constant(1 << (row.bits - 1), word)
-    return v.convert(v.select(v.is_nan(x), sign | v.constant(row.nan, word), code), form.bits)
+    sign = (word >> v.constant(drop, word)) & v.constant(1 << (float_format.bits - 1), word)
+    return v.convert(v.select(v.is_nan(x), sign | v.constant(float_format.nan, word), code), form.bits)
 
 
 @traced
-def _without_bits(word, drop):
-    """Drop the lowest bits of words: add half a unit, less where the last bit kept is even."""
+def _round_off_bits(word, drop):
+    """Drop the lowest bits of words, rounded half to even: half a unit less one, and the last kept bit, are added."""
     shift = v.constant(drop, word)
-    odd = v.constant(1, word)
-    return (word + v.constant((1 << (drop - 1)) - 1, word) + ((word >> shift) & odd)) >> shift
+    last_kept = (word >> shift) & v.constant(1, word)
+    below_half = v.constant((1 << (drop - 1)) - 1, word)
+    return (word + below_half + last_kept) >> shift
 
 
 @traced
-def _encode_by_units(x, form, numbers=None):
+def _encode_by_units(x, form, numbers=None, ties="even"):
     """Round magnitudes to whole units, the value of the last bit to keep, to which the exponent field is added.
 
     A unit follows the exponent of x, but not below that of the smallest normal number, so that subnormal results come
     out right too.
     """
-    row = form.row
+    float_format = form.format
     integer, mantissa, bias = _SOURCES[x.dtype]
-    drop = mantissa - row.mantissa
+    drop = mantissa - float_format.mantissa
     word = v.bitcast(x, integer)
-    size = v.bitcast(word & v.constant((1 << (integer.bitwidth - 1)) - 1, word), x.dtype)
-    bounded = v.minimum(size, v.constant(row.max if form.saturate else 2 * row.max, x))  # of NaN the limit
+    magnitude = v.bitcast(word & v.constant((1 << (integer.bitwidth - 1)) - 1, word), x.dtype)
+    most = float_format.max if form.saturate else 2 * float_format.max
+    bounded = v.minimum(magnitude, v.constant(most, x))  # of NaN the limit
     exponent = _exponent_of(bounded, form)
     if numbers is None:
-        units = _nearest_units(bounded, exponent, drop)
+        units = _nearest_units(bounded, exponent, drop, ties)
     else:  # the exponent of a unit changes sign
-        per_unit = v.bitcast(v.constant((2 * bias + row.mantissa) << mantissa, word) - exponent, x.dtype)
+        per_unit = v.bitcast(v.constant((2 * bias + float_format.mantissa) << mantissa, word) - exponent, x.dtype)
         units = v.convert(round_at_random(bounded * per_unit, numbers), integer)
-    smallest = v.constant((1 - row.bias + bias) << mantissa, word)
-    code = _with_special(units + ((exponent - smallest) >> v.constant(drop, word)), size, form)
-    sign = (word >> v.constant(integer.bitwidth - row.bits, word)) & v.constant(1 << (row.bits - 1), word)
+    smallest = v.constant((1 - float_format.bias + bias) << mantissa, word)
+    code = _with_special(units + ((exponent - smallest) >> v.constant(drop, word)), magnitude, form)
+    sign_bit = v.constant(1 << (float_format.bits - 1), word)
+    sign = (word >> v.constant(integer.bitwidth - float_format.bits, word)) & sign_bit
     signed = code | sign
-    return v.convert(
-        v.select(code == v.constant(0, code), code, signed) if row.without_negative_zero else signed, form.bits
-    )
+    one_zero = ties == "first_code" or float_format.without_negative_zero
+    return v.convert(v.select(code == v.constant(0, code), code, signed) if one_zero else signed, form.bits)
 
 
 @traced
-def _nearest_units(size, exponent, drop):
-    """Round to units by adding a power of two whose last bit has the value of one, `drop` above the exponent."""
-    integer, mantissa, _ = _SOURCES[size.dtype]
+def _nearest_units(magnitude, exponent, drop, ties):
+    """Round to units by adding a power of two whose last bit has the value of one, `drop` above the exponent.
+
+    What was rounded up by half a unit to an even number is one unit less if ties go to the first code.
+    """
+    integer, mantissa, _ = _SOURCES[magnitude.dtype]
     power = exponent + v.constant(drop << mantissa, exponent)
-    return v.bitcast(size + v.bitcast(power, size.dtype), integer) - power
+    shift = v.bitcast(power, magnitude.dtype)
+    total = magnitude + shift
+    units = v.bitcast(total, integer) - power
+    if ties == "even":
+        return units
+    half = shift * v.constant(2.0 ** (-mantissa - 1), shift)
+    one = v.constant(1, units)
+    return v.select((total - shift) - magnitude == half, units - one, units)
 
 
 @traced
-def _exponent_of(size, form):
+def _exponent_of(magnitude, form):
     """Return the bits of the power of two below a magnitude, but not below that of the smallest normal number."""
-    integer, mantissa, bias = _SOURCES[size.dtype]
-    smallest = (1 - form.row.bias + bias) << mantissa
+    integer, mantissa, bias = _SOURCES[magnitude.dtype]
+    smallest = (1 - form.format.bias + bias) << mantissa
     exponents = ((1 << integer.bitwidth - mantissa - 1) - 1) << mantissa
-    word = v.bitcast(size, integer)
+    word = v.bitcast(magnitude, integer)
     return v.maximum(word & v.constant(exponents, word), v.constant(smallest, word))
 
 
 @traced
 def round_magnitude(x, form):
     """Round lanes of magnitudes to numbers of a Minifloat, like `decode` after a saturating `encode`."""
-    row = form.row
+    float_format = form.format
     _, mantissa, _ = _SOURCES[x.dtype]
-    bounded = v.minimum(x, v.constant(row.max, x))
+    bounded = v.minimum(x, v.constant(float_format.max, x))
     exponent = _exponent_of(bounded, form)
-    unit = v.bitcast(exponent + v.constant((mantissa - row.mantissa) << mantissa, exponent), x.dtype)
+    unit = v.bitcast(exponent + v.constant((mantissa - float_format.mantissa) << mantissa, exponent), x.dtype)
     return (bounded + unit) - unit
 
 
 @traced
-def _with_special(code, size, form):
+def _with_special(code, magnitude, form):
     """Replace the codes of magnitudes that overflow or are NaN."""
-    row = form.row
-    if row.nan is None:
+    float_format = form.format
+    if float_format.nan is None:
         return code
     if not form.saturate:
-        over = row.nan if row.infinity is None else row.infinity
-        code = v.select(code > v.constant(row.largest, code), v.constant(over, code), code)
-    return v.select(v.is_nan(size), v.constant(row.nan, code), code)
+        over = float_format.nan if float_format.infinity is None else float_format.infinity
+        code = v.select(code > v.constant(float_format.largest, code), v.constant(over, code), code)
+    return v.select(v.is_nan(magnitude), v.constant(float_format.nan, code), code)
 
 
 # --- powers of two ----------------------------------------------------------------------------------------------------
@@ -322,16 +351,23 @@ def encode_power(x, form):
 
 
 @traced
-def power_below(x, below, form):
-    """Return the largest power of two with an exponent in `form` that is not above ``x / 2**below``, x a magnitude.
+def power_of_exponent(x, rounding, digits, below, form):
+    """Return ``2**(e - below)``, e the exponent of a magnitude x, with an exponent that `form` has.
 
-    Infinity stays infinity.
+    The exponent is rounded up with "ceil", and with "even" if x rounded half up to so many binary digits after the
+    first is the next power of two, else down. Infinity stays infinity.
     """
     if not isinstance(x, v.Vec):
-        return v.first(power_below(v.full(x, v.Vec(v.lane_type(x), 1)), below, form))
+        return v.first(power_of_exponent(v.full(x, v.Vec(v.lane_type(x), 1)), rounding, digits, below, form))
     integer, mantissa, bias = _SOURCES[x.dtype]
     word = v.bitcast(x, integer)
     shift = v.constant(mantissa, v.bitcast(x, integer))
+    carry = {"floor": 0, "even": 1 << (mantissa - digits - 1), "ceil": (1 << mantissa) - 1}[rounding]
+    if carry and not below and integer == types.int32:  # the least powers are subnormal numbers
+        least_normal = v.constant(1 << mantissa, word)
+        word = word + v.select(word < least_normal, v.constant(carry >> 1, word), v.constant(carry, word))
+    elif carry:
+        word = word + v.constant(carry, word)
     exponent = ((word >> shift) - v.constant(below, word)) << shift
     least = _LEAST_POWER if x.dtype == types.float32 else (bias - 127) << mantissa
     bounded = v.minimum(v.maximum(exponent, v.constant(least, word)), v.constant((bias + 127) << mantissa, word))

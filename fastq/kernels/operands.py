@@ -27,15 +27,15 @@ class Units(NamedTuple):
 
 
 # `KERNEL_ARGS` in registers: from memory they would be read again after each store, which might have changed it.
-# `streaming` is one of three modes there
+# `streaming` is one of three modes in memory; here each has a flag
 Args = namedtuple("Args", (*ARG_NAMES, "staging", "whole_rows"))  # type: ignore[misc]
 
 
 @traced
 def load_args(args, compute):
-    """Load numeric arguments, floats in the type to compute in."""
+    """Load numeric arguments: floats in the type to compute in, the mode of stores as a flag for each mode."""
     fields = {name: getattr(args, name) for name in ARG_NAMES}
-    mode = fields["streaming"]
+    mode = fields["streaming"]  # 0 if results stay in the cache
     fields |= {name: v.convert(fields[name], compute) for name in ("lowest", "highest", "tensor")}
     fields |= {"streaming": mode == STRAIGHT, "staging": mode == STAGED, "whole_rows": mode == WHOLE_ROWS}
     return Args(**fields | {"outgrows_cache": fields["outgrows_cache"] != 0})

@@ -22,6 +22,7 @@ class RangeRule(NamedTuple):
     # whether the range begins at the float32 that is not above its lower end
     starts_below: bool = False
     power_of_two: bool = False  # whether an asymmetric scale is rounded up to a power of two
+    whole_inverse: bool = False  # whether one below 1 is rounded up to the inverse of a whole number
     # of an asymmetric scale: "positive", "negative", or by which end has the lowest code, "nearer_end" or "farther_end"
     sign: str = "positive"
     single: bool = False  # whether scale and offset are rounded to float32 last
@@ -53,6 +54,12 @@ class RangeRule(NamedTuple):
     # of other scales; offsets are what they are for other scales, 0 ("zero") or the lower end ("value")
     zero_when_degenerate: str = "scheme"
     half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
+    # of scales of blocks that are powers of two: how the exponent comes from the largest magnitude, see `Convention`
+    exponent: str = "floor"
+    of_zeros: float = 2.0**-127  # the power of two for a block of zeros
+    # of scales of blocks in units of that of the array: the least before they are rounded
+    least_in_units: float = 2.0**-6
+    unit_is_one: bool = False  # whether that of the array is 1
 
 
 class Rule(NamedTuple):
@@ -60,8 +67,9 @@ class Rule(NamedTuple):
 
     # "divide", "divide_in_float64" (with the offset taken from the value), "reciprocal" (product with the rounded
     # 1 / scale, the scale rounded first), "reciprocal_of_double" (product with 1 / scale taken in float64, then
-    # rounded), "range" (quotient by the range of all codes, times their number), or "range_of_multiple" (product
-    # with their number, divided by the range)
+    # rounded), "range" (quotient by the range of all codes, times their number), "range_of_multiple" (product with
+    # their number, divided by the range), or "steps_in_unit" (products of the value and the offset with the rounded
+    # 1 / scale, a whole number above 1)
     quotient: str = "divide"
     # "half_even", "half_away", "half_up", "floor", "ceil", "trunc", or at random: see `draws`
     rounding: str = "half_even"
@@ -73,10 +81,15 @@ class Rule(NamedTuple):
     offset: str = ""  # which code has the offset as its value: "lowest", "zero", or 0 as the "middle" of a range
     middle: bool = False  # whether a code stands for the middle of its bucket
     signed: bool = False  # whether a scale may be negative
+    wide: bool = False  # whether codes have more digits than numbers of the type of the arithmetic
+    beyond_int32: bool = False  # whether codes are those of uint32
     compute: str = ""  # type of the arithmetic where it is not that of the scale
     half: str = ""  # "float16" or "bfloat16" where the result of each operation is rounded to it, else ""
     # "float16" or "bfloat16" where scales and offsets from ranges are rounded to it once codes are computed, else ""
     kept: str = ""
+    ties: str = "even"  # where ties of float codes go: "even" or "first_code"; a bool would be an argument at run time
+    divides_blocks: bool = False  # whether values are divided by both scales, else multiplied by their reciprocals
+    allows_zero: bool = False  # whether the scale of a block may be 0
     values: str = ""  # "float16" or "bfloat16" where each operation that gives a value is rounded to it, else ""
     range: RangeRule | None = None  # None where parameters are given
 
@@ -86,9 +99,29 @@ class Rule(NamedTuple):
         return self.quotient in ("range", "range_of_multiple")
 
     @property
+    def divides_steps(self) -> bool:
+        """Whether values are quotients of steps, not products."""
+        return self.by_range or self.quotient == "steps_in_unit"
+
+    @property
+    def of_values(self) -> Rule:
+        """The same for values alone: what only codes depend on is that of ONNX, so conventions share kernels."""
+        return self._replace(
+            quotient=self.quotient if self.divides_steps else ONNX.quotient,
+            rounding=ONNX.rounding,
+            finer=ONNX.finer,
+            fused=ONNX.fused,
+            wide=ONNX.wide,
+            beyond_int32=ONNX.beyond_int32,
+            ties=ONNX.ties,
+            divides_blocks=ONNX.divides_blocks,
+            allows_zero=ONNX.allows_zero,
+        )
+
+    @property
     def corrects(self) -> bool:
         """Whether the corrected quotient can be used: values are clamped before the division or in it."""
-        exact = self.quotient == "divide" and not self.half
+        exact = self.quotient == "divide" and not self.half and not self.wide
         return exact and (self.is_nearest or self.draws) and self.zero != "inside" and not self.signed
 
     @property

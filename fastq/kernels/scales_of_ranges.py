@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import types
 
 from fastq.engine import simd as v
@@ -13,7 +15,7 @@ from fastq.kernels.minifloat import (
     encode,
     in_half,
     offset_as_kept,
-    power_below,
+    power_of_exponent,
     scale_as_kept,
     scale_in_half,
 )
@@ -26,9 +28,9 @@ def range_parameters(spec, lo, hi, args, scale):
     stored = scale.dtype
     lo, hi = v.convert(lo, compute), v.convert(hi, compute)
     if spec.range_scheme == "microscaling":
-        return power_of_two(lo, hi, spec.code.row.emax if spec.code is not None else 0, stored)
+        return power_of_two(spec, lo, hi, stored)
     if spec.range_scheme == "nvfp4":
-        return nvfp4(lo, hi, args.tensor, stored, spec.code)
+        return nvfp4(spec, lo, hi, args.tensor, stored)
     within = types.float64 if spec.rule.range.double else compute
     codes = spec.rule.range.codes
     lowest, highest = (args.lowest, args.highest) if codes is None else codes
@@ -67,28 +69,53 @@ def _finite_when_kept(spec, scales, zero_points):
 
 
 @traced
-def power_of_two(lo, hi, below, kind):
-    """Compute scale and zero point of a block by OCP Microscaling Formats (MX) 1.0, section 6.3.
+def power_of_two(spec, lo, hi, form):
+    """Compute scale and zero point of a block whose scale is a power of two, stored in a format of exponents alone.
 
-    ``2**(floor(log2(largest magnitude)) - below)`` with `below` the exponent of the largest number of the element.
+    Its exponent is that of the largest magnitude, less that of the largest number of the element, or of their quotient.
     """
+    ranged = spec.rule.range
     zero = v.constant(0, lo)
-    return power_below(v.maximum(v.maximum(-lo, hi), zero), below, kind), v.full_like(zero, lo)
+    largest = v.maximum(v.maximum(-lo, hi), zero)
+    digits = {"even_float4": FLOAT_FORMATS["float4_e2m1fn"].mantissa, "even": _digits(spec)}.get(ranged.exponent, 0)
+    below = spec.code.format.emax if spec.code is not None else 0
+    if ranged.exponent == "ceil_of_quotient":
+        largest = _over(spec, largest, v.constant(_largest_element(spec), lo))
+        below = 0
+    power = power_of_exponent(largest, ranged.exponent.split("_")[0], digits, below, form)
+    if ranged.of_zeros != 2.0**-127:  # which is the least exponent, and so that of zeros already
+        # of mxint8 the bias is 6 more than 127, since its codes count 64ths: numbers are 2**-6 of the scale
+        of_zeros = v.constant(ranged.of_zeros * 2.0 ** (127 - form.bias), power)
+        power = v.select(largest == zero, of_zeros, power)
+    return power, v.full_like(zero, lo)
 
 
-NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
+MXINT8_DIGITS = 6  # codes of mxint8 count 64ths
+
+
+def _digits(spec: Any) -> int:
+    """Return the binary digits that elements have after the first one."""
+    return MXINT8_DIGITS if spec.code is None else spec.code.format.mantissa
+
+
+def _largest_element(spec: Any) -> float:
+    return 127 / (1 << MXINT8_DIGITS) if spec.code is None else spec.code.format.max
 
 
 @traced
-def nvfp4(lo, hi, tensor, form, element):
+def nvfp4(spec, lo, hi, tensor, form):
     """Return the scale of a block in units of the scale of the array, rounded to `form`, and the scale of the array.
 
-    ``clamp(largest magnitude / largest element / tensor)``, torchao's `nvfp4_quantize`.
+    ``clamp(largest magnitude / largest element / tensor)``.
     """
+    ranged = spec.rule.range
     largest = v.maximum(v.maximum(-lo, hi), v.constant(0, lo))
-    scale = largest / v.constant(element.row.max, lo) / tensor
-    scale = v.minimum(v.maximum(scale, v.constant(NVFP4_LEAST, lo)), v.constant(form.row.max, lo))
-    return v.convert(decode(encode(scale, form), form), v.lane_type(lo)), v.full_like(tensor, lo)
+    scale = _over(spec, largest, v.constant(_largest_element(spec), lo)) / tensor
+    scale = v.minimum(v.maximum(scale, v.constant(ranged.least_in_units, lo)), v.constant(form.format.max, lo))
+    scale = v.convert(decode(encode(scale, form), form), v.lane_type(lo))
+    if ranged.unit_is_one:  # else the range of the array was looked at
+        scale = v.select(is_infinite(largest), largest, scale)
+    return scale, v.full_like(tensor, lo)
 
 
 @traced
@@ -124,6 +151,8 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
     if ranged.power_of_two:
         scale = power_that_suffices(spec, scale, hi - lo, divisor, compute)
+    elif ranged.whole_inverse:
+        scale = with_whole_inverse(scale)
     if spec.rule.by_range:
         scale = within_range(scale, v.convert(lo, compute), v.convert(hi, compute), highest - lowest)
     if ranged.starts_below:
@@ -170,6 +199,15 @@ def power_that_suffices(spec, scale, span, steps, compute):
     is_normal = half >= v.constant(_ends_of_few_digits(spec, compute)[0], half)
     suffices = is_normal & (round_as(spec.rule.rounding, span / half) <= steps)
     return v.select(suffices, half, power)
+
+
+@traced
+def with_whole_inverse(scale):
+    """Return the inverse of a whole number that is not below a scale below 1; 0 and numbers without inverse stay."""
+    one = v.constant(1, scale)
+    steps = v.floor(one / scale)
+    changes = (scale < one) & (steps < v.constant(float("inf"), steps))
+    return v.select(changes, one / steps, scale)
 
 
 @traced
@@ -286,7 +324,7 @@ def _usable(spec, scale, lo, size, steps, compute):
     scale = scale_in_half(spec, scale)
     if ranged.reaches and not ranged.rounds_scale:
         return _usable_of_few_digits(spec, scale, lo, size, steps, compute)
-    return _not_degenerate(spec, _reaching(spec, scale, size, steps, compute), lo, compute)
+    return _replace_degenerate(spec, _raised_to_reach_ends(spec, scale, size, steps, compute), lo, compute)
 
 
 @traced
@@ -295,7 +333,7 @@ def _usable_of_few_digits(spec, scale, lo, size, steps, compute):
     normal = _is_normal(spec, scale, compute)
     if not v.any_lane(normal ^ True):
         return scale, normal
-    return _not_degenerate(spec, _reaching(spec, scale, size, steps, compute), lo, compute)
+    return _replace_degenerate(spec, _raised_to_reach_ends(spec, scale, size, steps, compute), lo, compute)
 
 
 @traced
@@ -305,7 +343,7 @@ def _is_normal(spec, scale, compute):
 
 
 @traced
-def _reaching(spec, scale, size, steps, compute):
+def _raised_to_reach_ends(spec, scale, size, steps, compute):
     """Round a scale with few digits up if `size` is more than half a step beyond `steps` steps."""
     if not spec.rule.range.reaches:
         return scale
@@ -317,13 +355,17 @@ def _reaching(spec, scale, size, steps, compute):
 
 
 @traced
-def _not_degenerate(spec, scale, lo, compute):
-    """Round a scale to the type of values where the rule says so, and replace degenerate ones."""
+def _replace_degenerate(spec, scale, lo, compute):
+    """Round a scale to the type of values where the rule says so, and replace degenerate ones: 0, or below the floor.
+
+    Return it, and whether the zero point follows from it by the formula: also of a replaced one, if the rule says so.
+    """
     ranged = spec.rule.range
     within = v.lane_type(scale)
     least = _least(spec, compute)
     stored = FLOAT_FORMATS[ranged.half] if ranged.half else None
-    epsilon = 2.0**-stored.mantissa if stored else 2.0**-23 if compute == types.float32 else 2.0**-52
+    mantissa = stored.mantissa if stored else 23 if compute == types.float32 else 52
+    epsilon = 2.0**-mantissa
     other = {"epsilon": epsilon, "floor": least, "value": least}.get(ranged.degenerate, ranged.degenerate)
     if ranged.rounds_scale:
         scale = v.convert(v.convert(scale, compute), within)
@@ -371,7 +413,12 @@ def _zero_point_between(spec, lo, hi, lowest, highest, other):
 
 @traced
 def _offset(spec, lo, hi, scale, usable, lowest, highest):
-    """Compute the value of the code that the rule names, for a usable scale or another."""
+    """Compute an offset from the ends of a range, by the rule.
+
+    It is the value of the lowest code ("lowest"), or of code 0, from the lower ends ("zero") or from the middles of the
+    range and of the codes ("middle"). Where the scale is not `usable`, as of a range of one value, it is 0.0 or that
+    value, as the rule says.
+    """
     if spec.rule.offset == "lowest":
         offset = lo
     elif spec.rule.offset == "zero":

@@ -70,8 +70,8 @@ class KernelSpec(Constants):
 
 
 @traced
-def status_of(nan, infinite):
-    """Combine what a kernel has to report into status bits."""
+def status_of(nan=False, infinite=False):
+    """Combine what a kernel has to report into status bits: NaN was met, or a range is infinite."""
     return HAS_NAN * nan | HAS_INFINITE_RANGE * infinite
 
 

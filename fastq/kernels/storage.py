@@ -57,12 +57,12 @@ class StorageFormat(NamedTuple):
 ElementType = np.dtype[Any] | StorageFormat  # what a kernel's pointer points to
 
 
-def bits_of(kind: ElementType) -> int:
+def bits_of(element: ElementType) -> int:
     """Return the bits of an element."""
-    if isinstance(kind, StorageFormat):
-        return kind.bits if kind.dense else 8
-    row = FLOAT_FORMATS.get(kind.name)
-    return row.bits if row else kind.itemsize * 8
+    if isinstance(element, StorageFormat):
+        return element.bits if element.dense else 8
+    float_format = FLOAT_FORMATS.get(element.name)
+    return float_format.bits if float_format else element.itemsize * 8
 
 
 def widest_bits(elements: Iterable[int], scale: int | None = None) -> int:
@@ -79,6 +79,6 @@ def register_elements(src: ElementType, dst: ElementType, scale: ElementType | N
     return REGISTER_BITS // widest_bits(map(bits_of, (src, dst)), None if scale is None else bits_of(scale))
 
 
-def is_wide(kind: ElementType) -> bool:
+def computes_in_float64(element: ElementType) -> bool:
     """Return whether input of this dtype is computed with in float64."""
-    return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
+    return isinstance(element, np.dtype) and element.itemsize > (4 if element.kind == "f" else 2)

@@ -23,7 +23,8 @@ from fastq.ops.file_parts import convention_entry, convention_of, qtype_entry, q
 from fastq.requests.parameters import check_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
 from fastq.system import atomic
-from fastq.system.arguments import MOST_AXES, as_array, as_shape, is_lazy, native, shown, without_duplicates
+from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
+from fastq.system.arrays_of_callers import as_array, is_lazy
 from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
 KEY = "fastq"
@@ -40,9 +41,9 @@ def save(path: Any, content: QuantizedArray | QParams) -> None:
     write(file_parts.as_path_to_write(path, ".safetensors"), content)
 
 
-def load(path: Any, kind: type[QuantizedArray] | type[QParams]) -> Any:
+def load(path: Any, result_class: type[QuantizedArray] | type[QParams]) -> Any:
     """Read an array or parameters from a file that a caller names."""
-    return read(file_parts.as_path(path), kind)
+    return read(file_parts.as_path(path), result_class)
 
 
 def write(path: Path, content: QuantizedArray | QParams) -> None:
@@ -68,8 +69,8 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
             file.write(array.data)
 
 
-def _kind(kind: type) -> str:
-    return f"fastq.{kind.__name__}"
+def _kind(result_class: type) -> str:
+    return f"fastq.{result_class.__name__}"
 
 
 def _meaning(params: QParams) -> dict[str, Any]:
@@ -101,10 +102,10 @@ def _little_endian(array: Array) -> tuple[str, Array]:
 # --- read -------------------------------------------------------------------------------------------------------------
 
 
-def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
+def read(path: Path, result_class: type[QuantizedArray] | type[QParams]) -> Any:
     """Read a file, and check each of its fields against the others; raise ValueError with one line otherwise."""
-    with file_parts.open_to_read(path, kind.__name__) as file:
-        return _read(file, kind)
+    with file_parts.open_to_read(path, result_class.__name__) as file:
+        return _read(file, result_class)
 
 
 def holds_many(path: Path) -> bool:
@@ -117,28 +118,35 @@ def holds_many(path: Path) -> bool:
         return path.suffix in _OF_MANY
 
 
-def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
+def _read(file: BinaryIO, result_class: type[QuantizedArray] | type[QParams]) -> Any:
+    """Read what `meaning`, the metadata under fastq's key, says that the tensors are; each of its keys is used."""
     header = _read_header(file)
-    metadata = header.pop("__metadata__", {})
-    if KEY not in metadata:
-        raise ValueError("it was not saved by fastq")
-    meaning = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
-    if "tensors" in meaning and "format" not in meaning:
-        raise ValueError("fastq quantize wrote it, and fastq.load reads it")
-    if (meaning.pop("format"), repr(meaning.pop("version"))) != (_kind(kind), repr(VERSION)):
-        raise ValueError(f"its {KEY!r} metadata does not say {_kind(kind)}, version {VERSION}")
-    shape = as_shape(with_tuples(meaning.pop("shape"))) if kind is QuantizedArray else None
+    meaning = _pop_meaning(header, result_class)
+    shape = as_shape(with_tuples(meaning.pop("shape"))) if result_class is QuantizedArray else None
     names = {"scale", "zero_point"} | {"tensor_scale"} & header.keys() | ({"codes"} if shape is not None else set())
     if header.keys() != names:
         raise ValueError(f"it has tensors {sorted(header)} instead of {sorted(names)}")
     qtype = qtype_of(meaning.pop("dtype"), meaning.pop("bits"))
     arrays = {name: _as_elements(*stored) for name, stored in _tensors(file, header).items()}
     params = _params(meaning, qtype, arrays)
-    if shape is None:
+    if shape is None:  # numbers that no array checks
         rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
         return params
     _check(params, arrays["codes"], shape)
     return QuantizedArray(arrays["codes"], params, shape)
+
+
+def _pop_meaning(header: dict[str, Any], result_class: type[QuantizedArray] | type[QParams]) -> dict[str, Any]:
+    """Take the metadata out of a header; return what they say beside format and version, which must be these."""
+    metadata = header.pop("__metadata__", {})
+    if KEY not in metadata:
+        raise ValueError("it was not saved by fastq")
+    meaning: dict[str, Any] = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
+    if "tensors" in meaning and "format" not in meaning:
+        raise ValueError("fastq quantize wrote it, and fastq.load reads it")
+    if (meaning.pop("format"), repr(meaning.pop("version"))) != (_kind(result_class), repr(VERSION)):
+        raise ValueError(f"its {KEY!r} metadata does not say {_kind(result_class)}, version {VERSION}")
+    return meaning
 
 
 def _read_header(file: BinaryIO) -> dict[str, Any]:

@@ -17,18 +17,15 @@ from fastq.formats.granularity import ARRAY
 from fastq.kernels.pointers import BitPairOperands, BitRoundOperands
 from fastq.ops.minmax import MINMAX
 from fastq.plan import policy, slots
-from fastq.plan.arrange import arrange
-from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import kernel_address, kernel_args, tile
+from fastq.plan.arrange import arrange, is_plain_out
+from fastq.plan.cache import BoundCall, Call, Operation, run_operation
+from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel, tile
 from fastq.plan.launch import BoundLaunch, Execute
-from fastq.plan.memory import is_plain_out
-from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import store_mode
 from fastq.plan.result import result_of
 from fastq.plan.spec import PLAIN
 from fastq.requests import bitrounding
-from fastq.requests.bitrounding import BitRounding
-from fastq.requests.options import BitPairOptions, BitRoundOptions
+from fastq.requests.bitrounding import BitPairOptions, BitRounding, BitRoundOptions
 from fastq.results import BitInformation
 from fastq.results.bit_information import information_of_counts
 from fastq.system.arguments import native
@@ -90,7 +87,7 @@ def bitround(
     """
     options = (keepbits, digits, max_error, convention)
     types = (type(keepbits), type(digits), type(max_error))
-    result: NDArray[Any] = call(BITROUND, x, out, options=options, types=types)
+    result: NDArray[Any] = run_operation(BITROUND, x, out, options=options, types=types)
     return result
 
 
@@ -128,7 +125,7 @@ def bit_information(x: ArrayLike, *, axis: int = -1) -> BitInformation:
     >>> fastq.bitround(x, keepbits=found.keepbits(0.99)).dtype
     dtype('float32')
     """
-    result: BitInformation = call(BIT_INFORMATION, x, options=(axis,), types=(type(axis),))
+    result: BitInformation = run_operation(BIT_INFORMATION, x, options=(axis,), types=(type(axis),))
     return result
 
 
@@ -137,14 +134,14 @@ def bit_information(x: ArrayLike, *, axis: int = -1) -> BitInformation:
 
 def _resolve_bitround(arguments: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.bitround`."""
-    request = bitrounding.bitround(x.dtype, arguments.options)
+    request = bitrounding.bitround_request(x.dtype, arguments.options)
     if request.max_error is not None:
-        return functools.partial(_within, request, arguments.options.convention)
+        return functools.partial(_round_within_bound, request, arguments.options.convention)
     result = result_of(x.shape, request.dtype, out, like=x)
     new = result.new
     if not x.size:
         return lambda x, out, *_: new() if out is None else out
-    launch = _launch_of(request, x, None if out is None else np.asarray(out), result.nbytes)
+    launch = _bind_launch(request, x, None if out is None else np.asarray(out), result.nbytes)
     run = launch.launch
     settle = launch.settle
     in_place = _in_place(request, x, out)
@@ -179,7 +176,7 @@ def _in_place(request: BitRounding, x: Array, out: Any) -> Execute | None:
     return _execute(request, x, x, streams=False) if alike and (request.digits is None or is_plain_out(x)) else None
 
 
-def _launch_of(request: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
+def _bind_launch(request: BitRounding, x: Array, out: Array | None, nbytes: int) -> BoundLaunch:
     """Return what launches the plan for arrays like these; the driver refuses a result that shares memory with x."""
     plan = _plan(request, x, out)
     launch = _with_table(request, bind(plan, Checks.of(x, out, nbytes)))
@@ -214,19 +211,19 @@ def _plan(request: BitRounding, x: Array, out: Array | None, streams: bool = Tru
     dropped = 0 if keepbits is None else of_width(request.bits)[0] - keepbits
     arithmetic = PLAIN._replace(rule=PLAIN.rule._replace(rounding=request.rounding))
     op = "granular_bitround" if keepbits is None else "bitround"
-    kinds = BitRoundOperands(bits, bits, bits)
-    kernel = kernel_address("traversal.elements.elements", kinds, op, arithmetic)
+    operands = BitRoundOperands(bits, bits, bits)
+    kernel = load_or_compile_kernel("traversal.elements.elements", operands, op, arithmetic)
     streaming = store_mode(size, bits, bits, codes=False) if streams else 0
     args = kernel_args(view.layout, dropped=dropped, streaming=streaming)
     threads = policy.threads_for(size)
-    plan = plan_launch(kernel, slots.BITROUND, args, size, threads, chunk_multiple=WHOLE_BYTES)
+    plan = plan_launch(kernel, slots.ROUND_BITS, args, size, threads, chunk_multiple=WHOLE_BYTES)
     return tile(plan, view, (bits, bits))
 
 
-def _within(request: BitRounding, convention: str, x: Array, out: Any, *_: object) -> Any:
+def _round_within_bound(request: BitRounding, convention: str, x: Array, out: Any, *_: object) -> Any:
     """Round to the fewest bits that keep the elements of x within the bound."""
     options = request.keepbits_within(largest(x)), None, None, convention
-    return call(BITROUND, x, out, options=options, types=(int, type(None), type(None)))
+    return run_operation(BITROUND, x, out, options=options, types=(int, type(None), type(None)))
 
 
 @in_standard_mode
@@ -235,7 +232,7 @@ def largest(x: Array) -> float:
     if not x.size:
         return 0.0
     options = None, 0, "zero"
-    lo, hi = map(float, call(MINMAX, x, options=options, types=(type(None), int)))
+    lo, hi = map(float, run_operation(MINMAX, x, options=options, types=(type(None), int)))
     magnitude = max(-lo, hi)
     if math.isinf(magnitude):
         with np.errstate(invalid="ignore"):
@@ -248,7 +245,7 @@ def largest(x: Array) -> float:
 
 def _resolve_bit_information(arguments: Call, x: Array) -> BoundCall:
     """Resolve `fastq.bit_information`."""
-    axis = bitrounding.bit_information(x.dtype, x.ndim, arguments.options)
+    axis = bitrounding.axis_of_bit_pairs(x.dtype, x.ndim, arguments.options)
     dtype = native(x.dtype)
     pairs = neighbours(x, axis)
     if not pairs[0].size:
@@ -290,7 +287,9 @@ def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execu
     bits = np.dtype(f"i{dtype.itemsize}")
     size = math.prod(view.shape)
     threads = policy.threads_for(size)
-    kernel = kernel_address("body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs")
+    kernel = load_or_compile_kernel(
+        "body.bit_pairs.count_pairs", BitPairOperands(bits, bits, np.dtype(np.int64)), "bit_pairs"
+    )
     args = kernel_args(view.layout, counts=_size(dtype), partial_stride=int(threads > 1))
     plan = plan_launch(kernel, slots.BIT_PAIRS, args, size, threads, chunk_multiple=WHOLE_BYTES)
     return bind(tile(plan, view, (bits, bits), writes=False)), threads

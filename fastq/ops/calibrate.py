@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.conventions.table import as_convention
 from fastq.formats.qtypes import QType
-from fastq.ops import calibrator_file, histogram, histogram_ranges
+from fastq.ops import calibration_methods, calibrator_file, histogram
+from fastq.ops.calibration_methods import CalibrationTarget
 from fastq.ops.file_parts import as_path, as_path_to_write
-from fastq.ops.histogram_ranges import Scheme
-from fastq.plan.cache import call
+from fastq.plan.cache import run_operation
 from fastq.requests.quantization import compute_dtype
 from fastq.results import Axis, Histogram, QParams
-from fastq.system.arguments import as_array, as_choice, as_float, as_int, reason, shown
+from fastq.system.arguments import as_choice, as_float, as_int, reason, shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.attributes import Forwarded
 from fastq.system.dtypes import Array
 
@@ -83,22 +84,22 @@ class Calibrator:
         bins: int | None = None,
         nan: str = "raise",
     ) -> None:
-        self._scheme: Scheme
+        self._target: CalibrationTarget
         self._nan: str
-        self._scheme, self._nan = histogram_ranges.scheme_of(dtype, axis, symmetric, convention, nan)
-        default = DEFAULT_BINS if self._scheme.axis is None else DEFAULT_BINS_OF_CHANNELS
+        self._target, self._nan = calibration_methods.target_of(dtype, axis, symmetric, convention, nan)
+        default = DEFAULT_BINS if self._target.axis is None else DEFAULT_BINS_OF_CHANNELS
         self._bins = default if bins is None else as_int(bins, "bins")
         if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
             raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
         self._histogram: Histogram | None = None
         self._compute = np.dtype(np.float32)
 
-    dtype = Forwarded[QType]("_scheme.dtype", "The code format.")
-    axis = Forwarded[Axis]("_scheme.axis", "Channel axis or axes.")
+    dtype = Forwarded[QType]("_target.dtype", "The code format.")
+    axis = Forwarded[Axis]("_target.axis", "Channel axis or axes.")
     symmetric = Forwarded[bool](
-        "_scheme.symmetric", "Whether there are as many codes below the zero point as above it."
+        "_target.symmetric", "Whether there are as many codes below the zero point as above it."
     )
-    convention = Forwarded[str | Convention]("_scheme.convention", "Whose arithmetic the parameters follow.")
+    convention = Forwarded[str | Convention]("_target.convention", "Whose arithmetic the parameters follow.")
     bins = Forwarded[int]("_bins", "Bins of a histogram on either side of 0.")
     nan = Forwarded[str]("_nan", "What becomes of NaN.")
 
@@ -129,7 +130,7 @@ class Calibrator:
         return np.asarray(histogram.edges_of(self._bins, exponents[..., None]))
 
     def _in_compute_type(self, ends: Array) -> Array:
-        return np.asarray(histogram_ranges.in_compute_type(ends, self._compute))
+        return np.asarray(calibration_methods.in_compute_type(ends, self._compute))
 
     @property
     def _data(self) -> Histogram:
@@ -154,7 +155,7 @@ class Calibrator:
         x = as_array(x, "x")
         axis = self.axis
         nan = "zero" if self._nan == "keep" else self._nan
-        new_histogram = call(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
+        new_histogram = run_operation(histogram.HISTOGRAM, x, options=(axis, self._bins, nan), types=(type(axis), int))
         self._add(new_histogram, compute_dtype(x.dtype), "x")
 
     def _add(self, new_histogram: Histogram, compute: np.dtype[Any], name: str) -> None:
@@ -198,9 +199,9 @@ class Calibrator:
     def __or__(self, other: Calibrator) -> Calibrator:
         if not isinstance(other, Calibrator):
             return NotImplemented
-        both = copy.copy(self)  # the data is replaced, never written to
-        both.merge(other)
-        return both
+        joined = copy.copy(self)  # the data is replaced, never written to
+        joined.merge(other)
+        return joined
 
     def __ior__(self, other: Calibrator) -> Calibrator:
         self.merge(other)
@@ -239,8 +240,8 @@ class Calibrator:
 
     def _range(self, method: str, percentile: float, quantized_bins: int, grid: int) -> tuple[Array, Array]:
         """Return the range of each channel; warn callers of public methods where bins can't tell it."""
-        method = as_choice(method, "method", histogram_ranges.METHODS)
-        options = histogram_ranges.Options(
+        method = as_choice(method, "method", calibration_methods.METHODS)
+        options = calibration_methods.Options(
             as_float(percentile, "percentile", 0.0, 100.0),
             as_int(quantized_bins, "quantized_bins"),
             as_int(grid, "grid"),
@@ -249,7 +250,7 @@ class Calibrator:
             raise ValueError(f"quantized_bins must be even and from 2 to {MOST_BINS}, not {options.quantized_bins}")
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
-        ends, doubtful = histogram_ranges.ranges(self._complete, self._scheme, self._compute, method, options)
+        ends, doubtful = calibration_methods.ranges(self._complete, self._target, self._compute, method, options)
         if doubtful:
             where = f" of {len(doubtful)} channels, the first of which is {list(doubtful[0])}," if doubtful[0] else ""
             warnings.warn(
@@ -296,7 +297,7 @@ class Calibrator:
         >>> calibrator.importance().round(1)
         array([  1. ,   3.9, 907.4])
         """
-        means: Array = histogram_ranges.mean_squares(self._complete, self._compute)
+        means: Array = calibration_methods.mean_squares(self._complete, self._compute)
         return means
 
     def qparams(
@@ -322,7 +323,7 @@ class Calibrator:
             If an argument is not as described, or a channel has no elements yet.
         """
         ends = self._range(method, percentile, quantized_bins, grid)
-        return self._scheme.of_ranges(*ends)
+        return self._target.of_ranges(*ends)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the data and the arguments of this calibrator to a file, which appears whole or not at all.
@@ -376,16 +377,16 @@ class Calibrator:
         return f"Calibrator({self.dtype}{axis_text}, bins={self.bins}): {count} elements"
 
 
-def side_by_side(grid: Any, axes: int) -> Calibrator:
+def join_calibrators(grid: Any, axes: int) -> Calibrator:
     """Return a calibrator with the channels of others, given as nested lists with one level for each channel axis."""
     first: Any = grid
     for _ in range(axes):
         first = first[0]
-    both: Calibrator = copy.copy(first)
-    moved = _join_channels(grid, lambda one: np.moveaxis(one._data.counts, -1, 0))
+    joined: Calibrator = copy.copy(first)
+    counts = _join_channels(grid, lambda one: np.moveaxis(one._data.counts, -1, 0))
     lo, hi = _join_channels(grid, lambda one: one._data.lo), _join_channels(grid, lambda one: one._data.hi)
-    both._histogram = Histogram(lo, hi, np.moveaxis(moved, 0, -1))
-    return both
+    joined._histogram = Histogram(lo, hi, np.moveaxis(counts, 0, -1))
+    return joined
 
 
 def _join_channels(grid: Any, array_of: Callable[[Calibrator], Array]) -> Array:

@@ -14,28 +14,26 @@ from fastq.engine.runtime.driver import LaunchPlan, bind, plan_launch, run
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.pointers import PackOperands, UnpackOperands
 from fastq.plan import policy
-from fastq.plan.cache import Call
+from fastq.plan.cache import BoundCall, Call, Operation
 from fastq.plan.copies import copy_from
-from fastq.plan.kernel_call import kernel_args, pack_address, unpack_address
+from fastq.plan.kernel_call import kernel_args, load_or_compile_cf_packing, load_or_compile_cf_unpacking
 from fastq.plan.layout import NO_LAYOUT
-from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import store_mode
 from fastq.plan.result import result_of
 from fastq.plan.slots import CONVERT
-from fastq.requests.options import UnpackOptions
-from fastq.requests.unpack_array import unpack
+from fastq.requests.cf_unpacking import UnpackOptions, cf_unpack_request
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
-INTEGERS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
+PACKED_INTEGERS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
 
 
 @in_standard_mode
 def pack_floats(
     x: Array, dtype: np.dtype[Any], *, code_range: tuple[int, int], scale: float, offset: float, fill: int
 ) -> Array:
-    """Return ``rint((x - offset) / scale)``, clamped to a range of codes, as one of `INTEGERS`; NaN becomes `fill`.
+    """Return ``rint((x - offset) / scale)``, clamped to a range, as one of `PACKED_INTEGERS`; NaN becomes `fill`.
 
     x is float16, float32 or float64. All is computed in float32, or in float64 where x or codes of 32 bits need it.
     """
@@ -45,7 +43,7 @@ def pack_floats(
         return result
     # float32 can't represent all bounds of 32 bits
     compute = np.dtype(np.float64 if dtype.itemsize == 4 or src.itemsize == 8 else np.float32)
-    kernel = pack_address(PackOperands(src, dtype, compute, compute))
+    kernel = load_or_compile_cf_packing(PackOperands(src, dtype, compute, compute))
     args = kernel_args(NO_LAYOUT, code_range, nan_code=fill)
     gather = copy_from(x)
     source = x if gather is None else gather(x)
@@ -55,12 +53,17 @@ def pack_floats(
 
 def _resolve_unpack_array(arguments: Call, codes: Array, out: None, scale_factor: Any, add_offset: Any) -> BoundCall:
     """Resolve `fastq.xarray.unpack_array`."""
-    if native(codes.dtype) not in INTEGERS:
+    if native(codes.dtype) not in PACKED_INTEGERS:
         raise TypeError(f"codes must be integers of 8, 16 or 32 bits, not {codes.dtype}")
-    request = unpack(codes.dtype, arguments.options, scale_factor, add_offset)
-    unpacked = _bind_unpack(codes, *request)
+    request = cf_unpack_request(codes.dtype, arguments.options, scale_factor, add_offset)
+    values = _bind_unpack(codes, dtype=request.dtype, computed=request.computed, gaps=request.gaps)
     ready = request.ready
-    return lambda codes, out, scale_factor, add_offset, *_: unpacked(codes, *ready(scale_factor, add_offset))
+
+    def unpack_array(codes: Array, out: None, scale_factor: Any, add_offset: Any, *_: object) -> Array:
+        scale, offset = ready(scale_factor, add_offset)
+        return values(codes, scale, offset)
+
+    return unpack_array
 
 
 UNPACK_ARRAY = Operation(
@@ -74,16 +77,16 @@ UNPACK_ARRAY = Operation(
 
 @in_standard_mode
 def unpack_integers(x: Array, dtype: np.dtype[Any], scale: Array, offset: Array, gaps: tuple[int, ...] = ()) -> Array:
-    """Return ``x * scale + offset``, and NaN for gaps, of an array of `INTEGERS` as float32 or float64.
+    """Return ``x * scale + offset``, and NaN for gaps, of an array of `PACKED_INTEGERS` as float32 or float64.
 
     The product and the sum are each rounded to the dtype of scale and offset, arrays of one number, which is float32 or
     float64. `gaps` are numbers of the dtype of x.
     """
-    return _bind_unpack(x, dtype, scale.dtype, gaps)(x, scale, offset)
+    return _bind_unpack(x, dtype=dtype, computed=scale.dtype, gaps=gaps)(x, scale, offset)
 
 
 def _bind_unpack(
-    x: Array, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
+    x: Array, *, dtype: np.dtype[Any], computed: np.dtype[Any], gaps: tuple[int, ...]
 ) -> Callable[[Array, Array, Array], Array]:
     """Return what unpacks arrays of the dtype, shape and strides of x, given scale and offset."""
     src = native(x.dtype)
@@ -91,7 +94,7 @@ def _bind_unpack(
     if not x.size:
         return lambda x, scale, offset: new()
     first, second = (*gaps, *gaps, 0, 0)[:2]
-    kernel = unpack_address(UnpackOperands(src, dtype, computed, computed), bool(gaps))
+    kernel = load_or_compile_cf_unpacking(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
     args = kernel_args(NO_LAYOUT, first_gap=first, second_gap=second, streaming=streaming)
     launch = bind(_plan(kernel, args, x.size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,22 +18,19 @@ from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.pointers import ErrorOperands
 from fastq.kernels.sizes import SUM_LANES, TOTALS
 from fastq.plan import adapters, policy, slots
-from fastq.plan.arrange import View
-from fastq.plan.by_parameters import numbers_of
-from fastq.plan.cache import Call, call
-from fastq.plan.kernel_call import ERRORS_CHUNK, element_types, kernel_address, kernel_args, tile
-from fastq.plan.launch import BoundLaunch, Launcher, in_bits, launcher
-from fastq.plan.memory import order_without_gaps
+from fastq.plan.arrange import View, order_without_gaps
+from fastq.plan.by_parameters import Launcher, choose_launcher, in_bits, numbers_of
+from fastq.plan.cache import BoundCall, Call, Operation, run_operation
+from fastq.plan.kernel_call import element_types, kernel_args, load_or_compile_kernel, tile
+from fastq.plan.launch import BoundLaunch
 from fastq.plan.nan_and_infinity import refuse_nan_in_compare
-from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import loop_of
 from fastq.plan.spec import OpSpec, spec_of
-from fastq.requests.options import CompareOptions, NoOptions
 from fastq.requests.parameters import Parameters, qparams_for_plan, rules_of
-from fastq.requests.quantization import by_qparams_to_decode, check_approximation, check_comparable, check_input
+from fastq.requests.quantization import check_approximation, check_comparable, check_input, request_to_decode_by_qparams
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.measures import Totals, measures_of, total_of
-from fastq.system.arguments import as_array, has_named_dimensions, is_lazy
+from fastq.system.arrays_of_callers import as_array, has_named_dimensions, is_lazy
 from fastq.system.dtypes import Array
 from fastq.system.labels import check_tables
 
@@ -72,11 +69,11 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     elif type(x) is not np.ndarray:
         check_tables(q, x, "q", "x")
     if not isinstance(q, QuantizedArray):
-        result: Comparison = call(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
+        result: Comparison = run_operation(COMPARE_VALUES, x, q if is_lazy(x) else as_array(q, "q"), options=())
         return result
     p = q.qparams
     codes = q.codes if is_lazy(x) else as_array(q.codes, "q.codes")
-    errors: Comparison = call(
+    errors: Comparison = run_operation(
         COMPARE_CODES, x, codes, p.scale, p.zero_point, qparams=p, options=(p.key,), shape=q.shape
     )
     return errors
@@ -84,26 +81,31 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
 
 def totals(x: Array, q: Array) -> Totals:
     """Return the sums of the errors of values in a part of an array, for `comparison_of`."""
-    sums: Totals = call(TOTALS_OF_VALUES, x, q, options=())
+    sums: Totals = run_operation(TOTALS_OF_VALUES, x, q, options=())
     return sums
 
+
+# elements over which errors are added up before sums are added, so that the order does not depend on threads; results
+# depend on this number, so it is not a tuning constant
+ERRORS_CHUNK = 1 << 16
 
 _VALUES = OpSpec("compare")  # the approximation is an array of values
 
 
 def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.LaunchPlan:
     """Plan sums of the errors of an approximation, in place or in tiles."""
-    kinds = element_types(spec, *dtypes)
+    src, approximation, scale, zero_point, *_ = element_types(spec, *dtypes)
     layout = view.layout
     accumulator = np.dtype(np.float64)
-    loop = loop_of(layout, "compare", *kinds[:3])
-    kernel = kernel_address(loop.function, ErrorOperands(*kinds[:4], accumulator), "compare", spec.arithmetic)
+    loop = loop_of(layout, "compare", src, approximation, scale)
+    operands = ErrorOperands(src, approximation, scale, zero_point, accumulator)
+    kernel = load_or_compile_kernel(loop.function, operands, "compare", spec.arithmetic)
     size = math.prod(view.shape)
-    args = kernel_args(layout, spec.code_range, merged=loop.merged)
+    args = kernel_args(layout, spec.code_range, merged=loop.merged, chunk=ERRORS_CHUNK)
     threads = policy.threads_for(size)
     plan = driver.plan_launch(kernel, slots.COMPARE, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     sum_bytes = TOTALS * SUM_LANES * accumulator.itemsize
-    return tile(plan, view, kinds[:2], writes=False, demands=Demands(sum_bytes=sum_bytes))
+    return tile(plan, view, (src, approximation), writes=False, demands=Demands(sum_bytes=sum_bytes))
 
 
 def _launcher_of_errors(
@@ -112,9 +114,15 @@ def _launcher_of_errors(
     """Return the launcher that sums errors, and the shape of the sums, which each chunk has for itself."""
     dtypes = x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype
     order = order_without_gaps(parameters.scale)
-    launcher_of_errors = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
+    launcher_of_errors = choose_launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
     (launch,) = launcher_of_errors.plan.launches
     return launcher_of_errors, (int(-(-launch["stop"] // launch["chunk"])), TOTALS, SUM_LANES)
+
+
+class CompareOptions(NamedTuple):
+    """Options of `fastq.compare` with codes; `key` is the part of the QParams on which a plan may depend."""
+
+    key: Any = None
 
 
 def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
@@ -125,7 +133,7 @@ def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, arguments.shape, compute, rules)
     check_stored_codes(q, params.dtype, arguments.shape)
-    request = by_qparams_to_decode(params, x.ndim, compute, rules.convention)
+    request = request_to_decode_by_qparams(params, x.ndim, compute, rules.convention)
     parameters = numbers_of(params)
     launcher_of_errors, shape = _launcher_of_errors(
         spec_of("compare", request), request.granularity, x, q, in_bits(parameters)
@@ -158,6 +166,10 @@ COMPARE_CODES = Operation(
 
 
 TOTALS_OF_CODES = dataclasses.replace(COMPARE_CODES, name="TOTALS_OF_CODES")
+
+
+class NoOptions(NamedTuple):
+    """Options of `fastq.compare` with an array."""
 
 
 def _resolve_compare_values(arguments: Call, x: Array, q: Array, *_: object) -> BoundCall:
@@ -202,11 +214,12 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
 
 def _add_up(sums: Array, size: int, has_codes: bool) -> Totals:
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
-    noise, signal, total, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
-    largest = _largest(columns[4], total)
+    noise, signal, absolute, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
+    largest = _largest(columns[4], absolute)
     largest_relative = _largest(columns[5], relative)
-    count = int(clipped) if has_codes else None
-    return Totals(size, noise, signal, total, relative, largest, largest_relative, int(zeros), count)
+    clipped_count = int(clipped) if has_codes else None
+    # by position, as keywords take 0.4 us of a small call
+    return Totals(size, noise, signal, absolute, relative, largest, largest_relative, int(zeros), clipped_count)
 
 
 _totals = in_ieee_mode(_add_up)

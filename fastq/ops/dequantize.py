@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import check_stored_codes
 from fastq.plan.by_parameters import bind_call, numbers_of
-from fastq.plan.cache import Call, call
-from fastq.plan.operation import BoundCall, Operation
+from fastq.plan.cache import BoundCall, Call, Operation, run_operation
 from fastq.plan.result import result_of
 from fastq.plan.spec import spec_of
 from fastq.requests import quantization
-from fastq.requests.options import DequantizeOptions, ValuesOptions
 from fastq.requests.parameters import qparams_for_plan, rules_of
+from fastq.requests.quantization import ValuesOptions
 from fastq.results import Axis, QuantizedArray
-from fastq.system.arguments import dtype_of, shown
+from fastq.system.arguments import shown
+from fastq.system.arrays_of_callers import dtype_of
 from fastq.system.dtypes import Array
 
 
@@ -36,8 +36,9 @@ def dequantize_linear(
 
     Parameters
     ----------
-    codes : array_like of int8, uint8, int16, uint16, int32 or a dtype of ml_dtypes
-        One code per element; int32 is for biases and sums of products, without a zero point.
+    codes : array_like of int8, uint8, int16, uint16, int32, uint32 or a dtype of ml_dtypes
+        One code per element; int32 is for biases and sums of products, without a zero point, and like uint32 for
+        conventions that have such codes.
     scale, zero_point
         As in `quantize_linear`, except that a scale may be 0; the product is computed in float64 for float64 scales,
         else in float32.
@@ -68,7 +69,7 @@ def dequantize_linear(
     """
     options = (axis, block_size, dtype, convention)
     types = (type(axis), type(block_size))
-    result: Array = call(DEQUANTIZE_LINEAR, codes, out, scale, zero_point, options=options, types=types)
+    result: Array = run_operation(DEQUANTIZE_LINEAR, codes, out, scale, zero_point, options=options, types=types)
     return result
 
 
@@ -108,7 +109,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
             "for blocks of GGUF fastq.gguf.dequantize"
         )
     p = q.qparams
-    result: Array = call(
+    result: Array = run_operation(
         DEQUANTIZE, q.codes, out, p.scale, p.zero_point, options=(dtype, p.key), qparams=p, shape=q.shape
     )
     return result
@@ -120,7 +121,7 @@ def _resolve_dequantize_linear(arguments: Call, codes: Array, out: Any, scale: A
     dtype_of_result = quantization.dtype_of_values(
         arguments.options.dtype, out, quantization.dtype_by_scale(scale_dtype)
     )
-    request = quantization.codes_by_numbers(codes.dtype, scale_dtype, dtype_of_result, arguments.options)
+    request = quantization.request_to_decode_by_numbers(codes.dtype, scale_dtype, dtype_of_result, arguments.options)
     rules = request.rules
     parameters = rules.ready(scale, zero_point)
     request = request.with_granularity("codes", codes.shape, parameters.scale.shape, parameters.scale.size)
@@ -140,13 +141,20 @@ DEQUANTIZE_LINEAR = Operation(
 )
 
 
+class DequantizeOptions(NamedTuple):
+    """Options of `fastq.dequantize`; `key` is the part of the QParams on which a plan may depend."""
+
+    dtype: object = None
+    key: Any = None
+
+
 def _resolve_dequantize(arguments: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
     shape = arguments.shape
     compute = arguments.qparams.compute_dtype
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, shape, compute, rules)
-    request = quantization.by_qparams_to_decode(params, len(shape), compute, rules.convention)
+    request = quantization.request_to_decode_by_qparams(params, len(shape), compute, rules.convention)
     check_stored_codes(codes, params.dtype, shape)
     dtype_of_result = quantization.dtype_of_values(arguments.options.dtype, out, compute)
     result = result_of(shape, dtype_of_result, out, like=None if params.dtype.packed else codes)

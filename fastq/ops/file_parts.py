@@ -16,7 +16,10 @@ from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import native, reason, shown
 
-_OF_OTHER_FORMATS = (".npy", ".npz", ".gguf", ".txt", ".csv", ".json")
+_OF_OTHER_FORMATS = (
+    *(".npy", ".npz", ".gguf", ".txt", ".csv", ".json", ".pkl", ".pickle", ".pt", ".pth", ".onnx", ".tflite"),
+    *(".h5", ".hdf5", ".nc", ".zarr", ".mat", ".parquet", ".arrow", ".feather", ".tsv", ".toml", ".yaml", ".yml"),
+)
 
 # by the format that a file names: its writer and its reader
 SAVED = {
@@ -62,7 +65,7 @@ def _can_be_encoded(name: str) -> bool:
 
 
 @contextmanager
-def open_to_read(path: Path, kind: str) -> Iterator[BinaryIO]:
+def open_to_read(path: Path, class_name: str) -> Iterator[BinaryIO]:
     """Open a file to read an object of some kind from it; errors of its reader become a ValueError of one line."""
     with path.open("rb") as file:
         try:
@@ -70,7 +73,7 @@ def open_to_read(path: Path, kind: str) -> Iterator[BinaryIO]:
         except (OSError, MemoryError):
             raise
         except Exception as error:
-            raise ValueError(f"path is not a file of a {kind}: {shown(str(path))}: {reason(error)}") from error
+            raise ValueError(f"path is not a file of a {class_name}: {shown(str(path))}: {reason(error)}") from error
 
 
 def qtype_entry(qtype: QType) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Block formats of GGUF: the bytes of ggml, which llama.cpp reads.
 
 ``quantize`` and ``dequantize`` replace ``gguf.quants.quantize`` and ``gguf.quants.dequantize`` of the gguf package,
-without needing it, also for the formats that the package can't write: K-quants, codebooks and 4 bit floats. Of the
-formats of grids, IQ1_S and IQ1_M are only decoded.
+without needing it, also for the formats that the package can't write: K-quants, codebooks, grids and 4 bit floats.
 """
 
 from __future__ import annotations
@@ -14,25 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, plan_launch, run
-from fastq.engine.runtime.tiling import Demands, Elements, Operand
+from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, plan_launch, refuse_all_operands, run
+from fastq.engine.runtime.tiling import Demands, Elements
 from fastq.formats.floats import FLOATS
-from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format, check_importance
+from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.args import KERNEL_ARGS
 from fastq.kernels.sizes import GGUF_GROUP
 from fastq.plan import policy, slots
-from fastq.plan.cache import Call, call
+from fastq.plan.arrange import is_plain, is_plain_out, memory_of
+from fastq.plan.cache import BoundCall, Call, Operation, run_operation
 from fastq.plan.copies import copy_from, with_copy_to
-from fastq.plan.kernel_call import block_address, plan_in_tiles
+from fastq.plan.kernel_call import load_or_compile_block_loop, operand_of, plan_in_tiles
 from fastq.plan.launch import BoundLaunch
-from fastq.plan.memory import is_plain, is_plain_out, memory_of
-from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import outgrows_cache, stores_past_cache
 from fastq.plan.result import result_of
-from fastq.requests.options import BlockOptions, BlockValuesOptions
-from fastq.requests.quantization import INTEGERS, as_least_error
-from fastq.system.arguments import as_importance_of_columns, native
-from fastq.system.dtypes import REAL_DTYPES, Array
+from fastq.requests.gguf import as_importance_of_columns, as_least_error, check_importance_of_columns
+from fastq.system.arguments import native
+from fastq.system.dtypes import INTEGERS, REAL_DTYPES, Array
 
 
 def quantize(
@@ -56,7 +53,8 @@ def quantize(
     qtype : gguf.GGMLQuantizationType, int or str
         The format: Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7), Q8_0 (8), IQ4_NL (20) or MXFP4 (39) with blocks of 32
         values, NVFP4 (40) or Q2_0 (42) of 64, Q1_0 (41) of 128, Q2_K (10), Q3_K (11), Q4_K (12), Q5_K (13), Q6_K (14),
-        IQ2_XXS (16), IQ2_XS (17), IQ3_XXS (18), IQ3_S (21), IQ2_S (22), IQ4_XS (23), TQ1_0 (34) or TQ2_0 (35) of 256.
+        IQ2_XXS (16), IQ2_XS (17), IQ3_XXS (18), IQ1_S (19), IQ3_S (21), IQ2_S (22), IQ4_XS (23), IQ1_M (29), TQ1_0 (34)
+        or TQ2_0 (35) of 256.
     range : {"minmax", "mse"}
         The choice of scales and smallest values: "minmax" gives the bytes of ggml; "mse" tries several stored
         parameters and takes those with the least squared error, in Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, IQ4_XS, MXFP4
@@ -65,8 +63,8 @@ def quantize(
         Importance of the columns, for the choice of scales: finite, not negative, in shape (n,) or in that of data,
         where axes before the last may be 1 from some axis on, such as (experts, 1, n). Neighbours that share a scale
         and are all 0 get equal weights; ggml stores zeros for them. Q8_0, TQ1_0, TQ2_0, MXFP4, NVFP4, Q1_0 and Q2_0
-        ignore the importance; IQ2_XXS and IQ2_XS need one, as in ggml. With "mse" it has the weights of the squared
-        errors, in every format.
+        ignore the importance; IQ1_S, IQ2_XXS and IQ2_XS need one, as in ggml. With "mse" it has the weights of the
+        squared errors, in every format.
     out : ndarray, optional
         Array to write to, uint8 in the shape of the result.
 
@@ -81,9 +79,9 @@ def quantize(
         If data, importance or out has another dtype.
     ValueError
         If n is not a multiple of the values of a block, importance has another shape, is negative or not finite, or is
-        missing where it is needed, qtype is another format or one that is only decoded, or range is another word or
-        "mse" for a format without it. If a block has NaN, infinities or a parameter beyond float16; the contents of
-        `out` are then not specified.
+        missing where it is needed, qtype is another format, or range is another word or "mse" for a format without it.
+        If a block has NaN, infinities, a parameter beyond float16, or columns so important that sums of float32 could
+        overflow; the contents of `out` are then not specified.
 
     References
     ----------
@@ -104,7 +102,9 @@ def quantize(
     24.29 dB
     24.60 dB
     """
-    result: NDArray[np.uint8] = call(GGUF_QUANTIZE, data, out, importance, options=(qtype, range), types=(type(qtype),))
+    result: NDArray[np.uint8] = run_operation(
+        GGUF_QUANTIZE, data, out, importance, options=(qtype, range), types=(type(qtype),)
+    )
     return result
 
 
@@ -116,7 +116,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     data : array_like of uint8
         Blocks in shape (..., m) with m a multiple of the bytes of a block, of any memory layout.
     qtype : gguf.GGMLQuantizationType, int or str
-        As in `quantize`, or a format with blocks of 256 values that is only decoded: IQ1_S (19) or IQ1_M (29).
+        As in `quantize`.
     out : ndarray, optional
         Array to write to, float32 in the shape of the result.
 
@@ -139,7 +139,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     >>> fastq.gguf.dequantize(blocks, "Q4_0")[:4]
     array([-1.   , -0.875, -0.875, -0.75 ], dtype=float32)
     """
-    result: NDArray[np.float32] = call(GGUF_DEQUANTIZE, data, out, options=(qtype,), types=(type(qtype),))
+    result: NDArray[np.float32] = run_operation(GGUF_DEQUANTIZE, data, out, options=(qtype,), types=(type(qtype),))
     return result
 
 
@@ -152,10 +152,10 @@ _SOURCES = {dtype.name for dtype in (*FLOATS, *INTEGERS)} | {"float16", "bfloat1
 _SEARCH = 16  # a search for scales takes as long as this many elements for each element
 
 
-class _Task(NamedTuple):
+class _BlockConversion(NamedTuple):
     """The work of a call on arrays of one form in memory: blocks of `width` become `result_width` of `dtype`."""
 
-    row: BlockFormat
+    block_format: BlockFormat
     loop: str
     width: int
     result_width: int
@@ -168,16 +168,16 @@ class _Task(NamedTuple):
     @property
     def searches(self) -> bool:
         """Whether scales are searched for."""
-        return self.least_error or (self.dtype == _UINT8 and self.row.searches(self.weighted))
+        return self.least_error or (self.dtype == _UINT8 and self.block_format.searches(self.weighted))
 
     @property
     def needs_rows(self) -> bool:
         """Whether a block depends on all of its row."""
-        return self.weighted and self.row.of_rows
+        return self.weighted and self.block_format.of_rows
 
     def dependent(self, data: Array) -> int:
         """Return how many blocks depend on each other: those of a row, or one alone."""
-        return data.shape[-1] // self.row.size if self.needs_rows else 1
+        return data.shape[-1] // self.block_format.size if self.needs_rows else 1
 
     def blocks_of_thread(self, data: Array) -> int:
         """Return a number of blocks: what a thread gets is a multiple of it.
@@ -188,38 +188,47 @@ class _Task(NamedTuple):
         return self.dependent(data) if self.needs_rows else GGUF_GROUP
 
 
+class BlockOptions(NamedTuple):
+    """Options of `fastq.gguf.quantize`."""
+
+    qtype: object
+    range: str = "minmax"
+
+
 def _resolve_gguf_quantize(arguments: Call, data: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
-    row = as_block_format(arguments.options.qtype, to_write=True)
-    least_error = as_least_error(arguments.options.range, row)
+    block_format = as_block_format(arguments.options.qtype)
+    least_error = as_least_error(arguments.options.range, block_format)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be {REAL_DTYPES}, not {data.dtype}")
-    shape = _shape(data, row.size, "values", row.nbytes, row)
-    check_importance(row, importance)
+    shape = _shape(data, block_format.size, "values", block_format.nbytes, block_format)
+    check_importance_of_columns(block_format, importance)
     weights, rows_each = None, 0
     if importance is not None:
-        weights, rows_each = as_importance_of_columns(importance, data.shape, row.group)
-    weighted = weights is not None and (row.weighted or least_error)
-    in_lanes = weighted or least_error or not isinstance(row, ScaledFormat)
-    task = _Task(
-        row=row,
+        weights, rows_each = as_importance_of_columns(importance, data.shape, block_format.group)
+    weighted = weights is not None and (block_format.weighted or least_error)
+    in_lanes = weighted or least_error or not isinstance(block_format, ScaledFormat)
+    conversion = _BlockConversion(
+        block_format=block_format,
         loop="ggml.quantize.quantize_groups" if in_lanes else "ggml.blocks32.quantize_blocks",
-        width=row.size,
-        result_width=row.nbytes,
+        width=block_format.size,
+        result_width=block_format.nbytes,
         dtype=_UINT8,
         streams=stores_past_cache(codes=True) and not in_lanes,
         weighted=weighted,
         least_error=least_error,
         rows_each=rows_each,
     )
-    launch = _bind_task(task, data, out, shape, weights.nbytes if weights is not None and weighted else 0)
+    convert = _bind_conversion(conversion, data, out, shape, weights.nbytes if weights is not None and weighted else 0)
 
-    def quantize(data: Array, out: Any, importance: Any, *_: object) -> Array:
+    def quantize_blocks(data: Array, out: Any, importance: Any, *_: object) -> Array:
         # they are refused where nothing is weighted by them, too
-        weights = None if importance is None else as_importance_of_columns(importance, data.shape, row.group)[0]
-        return launch(data, out, np.ascontiguousarray(weights) if weighted else None)
+        weights = None
+        if importance is not None:
+            weights = as_importance_of_columns(importance, data.shape, block_format.group)[0]
+        return convert(data, out, np.ascontiguousarray(weights) if weighted else None)
 
-    return quantize
+    return quantize_blocks
 
 
 GGUF_QUANTIZE = Operation(
@@ -231,21 +240,34 @@ GGUF_QUANTIZE = Operation(
 )
 
 
+class BlockValuesOptions(NamedTuple):
+    """Options of `fastq.gguf.dequantize`."""
+
+    qtype: object
+
+
 def _resolve_gguf_dequantize(arguments: Call, data: Array, out: Any) -> BoundCall:
     """Resolve `fastq.gguf.dequantize`."""
-    row = as_block_format(arguments.options.qtype)
+    block_format = as_block_format(arguments.options.qtype)
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
-    shape = _shape(data, row.nbytes, "bytes", row.size, row)
+    shape = _shape(data, block_format.nbytes, "bytes", block_format.size, block_format)
     loop = "ggml.dequantize.dequantize_groups"
-    launch = _bind_task(
-        _Task(row=row, loop=loop, width=row.nbytes, result_width=row.size, dtype=_FLOAT32, streams=True),
+    convert = _bind_conversion(
+        _BlockConversion(
+            block_format=block_format,
+            loop=loop,
+            width=block_format.nbytes,
+            result_width=block_format.size,
+            dtype=_FLOAT32,
+            streams=True,
+        ),
         data,
         out,
         shape,
-        0,
+        importance_bytes=0,
     )
-    return lambda data, out, *_: launch(data, out, None)
+    return lambda data, out, *_: convert(data, out, None)
 
 
 GGUF_DEQUANTIZE = Operation(
@@ -257,34 +279,36 @@ GGUF_DEQUANTIZE = Operation(
 )
 
 
-def _bind_task(
-    task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
+def _bind_conversion(
+    conversion: _BlockConversion, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], Array]:
-    """Return what does a task on arrays of the same dtype, shape and strides."""
-    result = result_of(shape, task.dtype, out)
-    blocks = data.size // task.width
+    """Return what converts arrays of the same dtype, shape and strides."""
+    result = result_of(shape, conversion.dtype, out)
+    blocks = data.size // conversion.width
     target = None if out is None else np.asarray(out)
     if not blocks:
         return lambda data, out, importance: result.new() if out is None else out
     plain = is_plain(data) and is_plain_out(target)
-    plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes, _UINT8))
-    launch = never_fits
+    plan = _plan(
+        conversion, data, blocks, conversion.streams and plain and outgrows_cache(data.nbytes + result.nbytes, _UINT8)
+    )
+    launch = refuse_all_operands
     by_copies = functools.partial(_by_copies, plan)
     if plain and target is out:
         launch = bind(plan, Checks((data.nbytes, result.nbytes, importance_bytes, 0)))
-    execute = by_copies if plain else _in_tiles(task, plan, data, target) or by_copies
-    refuse = functools.partial(_refuse, task, plan, blocks)
+    execute = by_copies if plain else _in_tiles(conversion, plan, data, target) or by_copies
+    refuse = functools.partial(_refuse, conversion, plan, blocks)
     settle = BoundLaunch(refuse, execute, launch, execute_for=lambda *_: by_copies, strides=data.strides).settle
     new = result.new
 
-    def call(data: Array, out: Any, importance: Array | None) -> Array:
+    def convert(data: Array, out: Any, importance: Array | None) -> Array:
         values = new() if out is None else out
         status = launch(data, values, importance)
         if status:
             settle(status, data, values, importance)
         return values
 
-    return call
+    return convert
 
 
 def _plain(x: Array) -> Array:
@@ -299,48 +323,62 @@ def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array |
 
 
 def _in_tiles(
-    task: _Task, plan: LaunchPlan, data: Array, target: Array | None
+    conversion: _BlockConversion, plan: LaunchPlan, data: Array, target: Array | None
 ) -> Callable[[Array, Array, Array | None], int] | None:
     """Return what launches on strided arrays; None where what has to be together is too large for a tile.
 
     If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
     """
     spreads = target is not None and not is_plain(data) and not is_plain_out(target)
-    tiled = _plan_in_tiles(task, plan, data, None if spreads else target)
+    tiled = _plan_in_tiles(conversion, plan, data, None if spreads else target)
     if tiled is None:
         return None
     return with_copy_to(functools.partial(run, tiled), target if spreads else None)
 
 
-def _plan_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
+def _plan_in_tiles(
+    conversion: _BlockConversion, plan: LaunchPlan, data: Array, target: Array | None
+) -> LaunchPlan | None:
     """Return a plan for the one array that is strided."""
     memory = memory_of(data)
     out_memory = None if target is None else memory_of(target, writes=True)
     bits = 8 * data.itemsize
-    result_bits = 8 * task.dtype.itemsize
-    x = Operand(bits, *memory) if memory else Operand(bits)
-    y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)
-    shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
-    whole = task.dependent(data) * unit
-    unit_bits = bits * task.width, result_bits * task.result_width
+    result_bits = 8 * conversion.dtype.itemsize
+    x = operand_of(bits, memory)
+    y = operand_of(result_bits, out_memory)._replace(is_result=out_memory is not None)
+    shape, unit = (
+        (data.shape, conversion.width) if target is None or memory else (target.shape, conversion.result_width)
+    )
+    whole = conversion.dependent(data) * unit
+    unit_bits = bits * conversion.width, result_bits * conversion.result_width
     demands = Demands(unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
     return plan_in_tiles(plan, Elements(shape, x, y), demands)
 
 
-def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
-    row = task.row
-    width = task.row.size
+def _plan(conversion: _BlockConversion, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
+    block_format = conversion.block_format
+    width = conversion.block_format.size
     args = None
-    kernel = block_address(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted, task.least_error)
-    if task.searches:
+    kernel = load_or_compile_block_loop(
+        conversion.loop,
+        block_format,
+        native(data.dtype),
+        conversion.dtype,
+        streaming,
+        conversion.weighted,
+        conversion.least_error,
+    )
+    if conversion.searches:
         width *= _SEARCH
-    if task.weighted:
+    if conversion.weighted:
         args = np.zeros(1, KERNEL_ARGS)
-        args["row_blocks"] = data.shape[-1] // row.size
-        args["alike_rows"] = task.rows_each
+        args["row_blocks"] = data.shape[-1] // block_format.size
+        args["alike_rows"] = conversion.rows_each
     threads = policy.threads_for(blocks * width)
-    operands = slots.WEIGHTED_BLOCKS if task.weighted else slots.COPY
-    return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.blocks_of_thread(data))
+    operands = slots.WEIGHTED_BLOCKS if conversion.weighted else slots.COPY
+    return plan_launch(
+        kernel, operands, args, blocks, threads, size=width, chunk_multiple=conversion.blocks_of_thread(data)
+    )
 
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
@@ -357,29 +395,39 @@ def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: A
     return start
 
 
-def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -> tuple[int, ...]:
-    """Shape of the result, in which each `width` elements of a row become `result_width`."""
+def _shape(data: Array, width: int, what: str, becomes: int, block_format: BlockFormat) -> tuple[int, ...]:
+    """Shape of the result, in which each `width` elements of a row become `becomes`."""
     shape = data.shape
     if not shape or shape[-1] % width:
         raise ValueError(
-            f"data has shape {shape}, but for qtype {row} its last axis must be a multiple of {width}, "
+            f"data has shape {shape}, but for qtype {block_format} its last axis must be a multiple of {width}, "
             f"the {what} of a block"
         )
     return (*shape[:-1], shape[-1] // width * becomes)
 
 
 def _refuse(
-    task: _Task, plan: LaunchPlan, blocks: int, status: int, data: Array, out: Array, importance: Array | None
+    conversion: _BlockConversion,
+    plan: LaunchPlan,
+    blocks: int,
+    status: int,
+    data: Array,
+    out: Array,
+    importance: Array | None,
 ) -> None:
-    """Raise what the first block was refused for; where it needs its row, it may be since another one is not finite."""
-    row = task.row
-    index_of_row, place = divmod(_first_reported(plan, data, out, importance, blocks), data.shape[-1] // row.size)
+    """Raise what the first block was refused for; where it needs its row, another block of that may not be finite."""
+    block_format = conversion.block_format
+    first_reported = _first_reported(plan, data, out, importance, blocks)
+    index_of_row, place = divmod(first_reported, data.shape[-1] // block_format.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
     with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
-        finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, row.size).all(axis=1)
-    if task.needs_rows and finite[place] and not finite.all():
+        finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, block_format.size).all(axis=1)
+    if conversion.needs_rows and finite[place] and not finite.all():
         place = int(finite.argmin())
-    reason = f"values too large for the float16 parameters of {row}" if finite[place] else "NaN or infinity"
+    large = f"values too large for the float16 parameters of {block_format}"
+    if block_format.searches(conversion.weighted) and conversion.weighted:
+        large += ", or an importance of columns too large for its search"
+    reason = large if finite[place] else "NaN or infinity"
     where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
-    first = place * row.size
-    raise ValueError(f"{where} has {reason} in elements {first}..{first + row.size - 1}")
+    first = place * block_format.size
+    raise ValueError(f"{where} has {reason} in elements {first}..{first + block_format.size - 1}")

@@ -15,20 +15,17 @@ from numpy.typing import NDArray
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import ALL_STATUS, LaunchPlan, bind, plan_launch
 from fastq.engine.runtime.tiling import Demands
-from fastq.formats.granularity import granularity
+from fastq.formats.granularity import Axis, granularity
 from fastq.kernels.pointers import HistogramOperands
 from fastq.kernels.sizes import LEAST_EXPONENT, PARTIALS
 from fastq.plan import policy, slots
-from fastq.plan.arrange import View
-from fastq.plan.cache import Call
-from fastq.plan.kernel_call import kernel_address, kernel_args, tile
+from fastq.plan.arrange import StridedOperands, View, memory_of, memory_order
+from fastq.plan.cache import BoundCall, Call, Operation
+from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel, tile
 from fastq.plan.layout import NEVER, Layout
-from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.nan_and_infinity import refuse_infinite_values, refuse_nan
-from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.policy import RUNS, enough_for_all
 from fastq.plan.reduction import identities
-from fastq.requests.options import HistogramOptions
 from fastq.requests.quantization import check_input
 from fastq.results import Histogram
 from fastq.system import tuning
@@ -36,6 +33,14 @@ from fastq.system.arguments import native
 
 Array = NDArray[Any]
 MOST_OCTAVE_BITS = 8  # 255 octaves: the squares of bins in units of the narrowest one are finite
+
+
+class HistogramOptions(NamedTuple):
+    """Options of the histograms of a calibrator."""
+
+    axis: Axis
+    bins: int
+    nan: str
 
 
 def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
@@ -117,7 +122,7 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
     partials = 1 if alone else threads
     interleaved = PARTIALS if partials * nbytes * PARTIALS <= tuned.partial_histograms else 1
-    kernel = kernel_address(
+    kernel = load_or_compile_kernel(
         RUNS, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
     )
     stride = parts if partials > 1 else 0
@@ -131,7 +136,7 @@ def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> His
     )
     chunk_multiple = length if alone else 1
     plan = plan_launch(
-        kernel, slots.HISTOGRAM, args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
+        kernel, slots.COUNT_IN_BINS, args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )
     plan = tile(plan, view, (dtype,), demands=Demands(chunk_multiple=chunk_multiple))
     return HistogramReduction(
@@ -179,10 +184,10 @@ def units_of_both_sides(bins: int) -> NDArray[np.float64]:
 
 
 @in_standard_mode
-def exponents(part: Histogram) -> NDArray[np.int64]:
+def exponents(histogram: Histogram) -> NDArray[np.int64]:
     """Return the exponent of the width of the narrowest bins of each part."""
-    magnitude = np.maximum(np.maximum(-part.lo, part.hi), 0.0)
-    least = np.frexp(magnitude)[1].astype(np.int64) - _reach(part.counts.shape[-1] // 2)
+    magnitude = np.maximum(np.maximum(-histogram.lo, histogram.hi), 0.0)
+    least = np.frexp(magnitude)[1].astype(np.int64) - _reach(histogram.counts.shape[-1] // 2)
     return np.where(magnitude > 0, np.maximum(least, LEAST_EXPONENT), LEAST_EXPONENT)
 
 
@@ -234,12 +239,12 @@ def _bins_to_join(bins: int, steps: int) -> tuple[NDArray[np.int64], NDArray[np.
     return first, place[first]
 
 
-def _merge_bins(part: Histogram, target_exponents: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merge_bins(histogram: Histogram, target_exponents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
-    steps = np.where(part.lo <= part.hi, target_exponents - exponents(part), 0)
+    steps = np.where(histogram.lo <= histogram.hi, target_exponents - exponents(histogram), 0)
     if not steps.any():
-        return part.counts
-    counts = part.counts.copy()
+        return histogram.counts
+    counts = histogram.counts.copy()
     for step in np.unique(steps[steps > 0]):
         these = steps == step
         counts[these] = widen(counts[these], int(step))

@@ -7,12 +7,10 @@ import functools
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastq.plan.cache import Call, call
+from fastq.plan.cache import BoundCall, Call, Operation, run_operation
 from fastq.plan.nan_and_infinity import refuse_nan
-from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.reduction import Extremes
-from fastq.requests.options import MinMaxOptions
-from fastq.requests.quantization import ranges_of
+from fastq.requests.quantization import MinMaxOptions, granularity_of_minmax
 from fastq.results import Axis
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
@@ -46,13 +44,15 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     >>> fastq.minmax(np.array([[3, 1], [-2, 5]], np.int32), axis=0)
     (array([ 1, -2], dtype=int32), array([3, 5], dtype=int32))
     """
-    result: tuple[Array, Array] = call(MINMAX, x, options=(axis, block_size, nan), types=(type(axis), type(block_size)))
+    result: tuple[Array, Array] = run_operation(
+        MINMAX, x, options=(axis, block_size, nan), types=(type(axis), type(block_size))
+    )
     return result
 
 
 def _resolve_minmax(arguments: Call, x: Array) -> BoundCall:
     """Resolve `fastq.minmax`."""
-    parts = ranges_of(x.dtype, x.shape, arguments.options)
+    parts = granularity_of_minmax(x.dtype, x.shape, arguments.options)
     dtype = native(x.dtype)
     nan = arguments.options.nan
     if x.size == 0:

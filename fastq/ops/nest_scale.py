@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.ops.quantize import quantize
+from fastq.requests.nested_scales import as_offset, as_scales
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_offset, as_scales, as_shape, shown
+from fastq.system.arguments import as_shape, shown
 
 
 @dataclass(frozen=True, eq=False)

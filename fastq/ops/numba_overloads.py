@@ -16,36 +16,61 @@ from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
 from fastq.kernels import embedded
 from fastq.kernels.build import element_type
-from fastq.kernels.embedded import Conversion, Requantization
+from fastq.kernels.embedded import EmbeddedConversion, EmbeddedRequantization
 from fastq.kernels.requantization import RequantizeSpec
 from fastq.kernels.spec import KernelSpec
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests import requantization
-from fastq.requests.options import LinearOptions, RangeOptions, RequantizeOptions, ValuesOptions
-from fastq.requests.quantization import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_by_scale
+from fastq.requests.quantization import (
+    LinearOptions,
+    RangeOptions,
+    Request,
+    ValuesOptions,
+    as_real,
+    dtype_by_scale,
+    request_by_numbers,
+    request_by_range,
+    request_to_decode_by_numbers,
+)
+from fastq.requests.requantization import RequantizeOptions
 
-Made = TypeVar("Made", Conversion, Requantization)
+Embedded = TypeVar("Embedded", EmbeddedConversion, EmbeddedRequantization)
+# what to do instead of calling a function that compiled code lacks
+WITH_PARAMETERS = (
+    ", which has no QuantizedArray and no QParams: call fastq.choose_qparams before, and there fastq.quantize_linear or"
+    " fastq.dequantize_linear with its scale and zero_point"
+)
+BEFORE = ": call it before or after, or there in a block of numba.objmode"
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 
 
 @functools.cache  # once in a process
 def register_public_functions() -> None:
     """Register the functions that users' compiled code can call, and those whose error names these."""
-    from fastq.ops import dequantize, quantize, requantize  # whose functions have the names of functions here
+    # modules of functions that have the names of functions here
+    from fastq.ops import bitround, compare, dequantize, minmax, nest_scale, packing, quantize, requantize
 
     overloads = {
         quantize.quantize_linear: overload_quantize_linear,
         dequantize.dequantize_linear: overload_dequantize_linear,
         quantize.fake_quantize: overload_fake_quantize,
         requantize.requantize: overload_requantize,
-        quantize.choose_qparams: _refusal_of("choose_qparams"),
-        quantize.quantize: _refusal_of("quantize"),
-        dequantize.dequantize: _refusal_of("dequantize"),
+        quantize.choose_qparams: _refusal_of("choose_qparams", WITH_PARAMETERS),
+        quantize.quantize: _refusal_of("quantize", WITH_PARAMETERS),
+        dequantize.dequantize: _refusal_of("dequantize", WITH_PARAMETERS),
+        bitround.bit_information: _refusal_of("bit_information", BEFORE),
+        bitround.bitround: _refusal_of("bitround", BEFORE),
+        compare.compare: _refusal_of("compare", BEFORE),
+        minmax.minmax: _refusal_of("minmax", BEFORE),
+        nest_scale.nest_scale: _refusal_of("nest_scale", BEFORE),
+        packing.binarize: _refusal_of("binarize", BEFORE),
+        packing.pack: _refusal_of("pack", BEFORE),
+        packing.unpack: _refusal_of("unpack", BEFORE),
     }
     for function, choose in overloads.items():
         overload(function, prefer_literal=True, strict=False)(choose)
-    for kind in (QType, Convention):  # constant options
-        typeof_impl.register(kind)(lambda value, context: Constant(value))
+    for option_class in (QType, Convention):  # constant options
+        typeof_impl.register(option_class)(lambda value, context: Constant(value))
     register_model(Constant)(models.OpaqueModel)
     if global_compiler_lock.is_locked():  # a compilation that has begun finds the function, too, when it looks it up
         cpu_target.typing_context.refresh()  # half a second, which any other compilation begins with
@@ -81,7 +106,7 @@ def overload_quantize_linear(
     rng: Any = None,
 ) -> Callable[..., Any]:
     """Return the implementation of `fastq.quantize_linear`."""
-    conversion = quantize_linear(
+    conversion = resolve_quantize_linear(
         x,
         scale,
         zero_point,
@@ -96,7 +121,7 @@ def overload_quantize_linear(
         rng=rng,
     )
     convert = embedded.converter_by_numbers(conversion, x, out)
-    scale_of, zero_point_of = _numbers_of(scale, zero_point)
+    scale_of, zero_point_of = _number_readers(scale, zero_point)
 
     def implementation(
         x: Any,
@@ -128,11 +153,11 @@ def overload_dequantize_linear(
     convention: Any = "onnx",
 ) -> Callable[..., Any]:
     """Return the implementation of `fastq.dequantize_linear`."""
-    conversion = dequantize_linear(
+    conversion = resolve_dequantize_linear(
         codes, scale, zero_point, out, dtype=dtype, axis=axis, block_size=block_size, convention=convention
     )
     convert = embedded.converter_by_numbers(conversion, codes, out)
-    scale_of, zero_point_of = _numbers_of(scale, zero_point)
+    scale_of, zero_point_of = _number_readers(scale, zero_point)
 
     def implementation(
         codes: Any,
@@ -167,7 +192,7 @@ def overload_fake_quantize(
     rng: Any = None,
 ) -> Callable[..., Any]:
     """Return the implementation of `fastq.fake_quantize`."""
-    conversion = fake_quantize(
+    conversion = resolve_fake_quantize(
         x,
         out,
         importance,
@@ -220,14 +245,14 @@ def overload_requantize(
     out: Any = None,
 ) -> Callable[..., Any]:
     """Return the implementation of `fastq.requantize`."""
-    conversion = requantize(
+    conversion = resolve_requantize(
         acc, multiplier, zero_point, bias, out, dtype=dtype, axis=axis, clamp=clamp, convention=convention
     )
     convert = embedded.requantizer(conversion, acc, out)
     names = "multiplier, zero_point and bias"
-    multiplier_of = embedded.number_of(multiplier, names)
-    zero_point_of = embedded.number_of(zero_point, names)
-    bias_of = embedded.number_of(bias, names)
+    multiplier_of = embedded.number_reader(multiplier, names)
+    zero_point_of = embedded.number_reader(zero_point, names)
+    bias_of = embedded.number_reader(bias, names)
 
     def implementation(
         acc: Any,
@@ -245,20 +270,16 @@ def overload_requantize(
     return implementation
 
 
-def _numbers_of(*parameters: Any) -> list[Callable[..., Any]]:
+def _number_readers(*parameters: Any) -> list[Callable[..., Any]]:
     """Return what takes scale and zero point, of these types."""
-    return [embedded.number_of(parameter, "scale and zero_point") for parameter in parameters]
+    return [embedded.number_reader(parameter, "scale and zero_point") for parameter in parameters]
 
 
-def _refusal_of(name: str) -> Callable[..., Any]:
-    """Return the overload of a public function that compiled code lacks."""
+def _refusal_of(name: str, way: str) -> Callable[..., Any]:
+    """Return the overload of a public function that compiled code lacks; `way` says what to do instead."""
 
     def refuse(*arguments: Any, **options: Any) -> None:
-        raise TypingError(
-            f"fastq.{name} can't be called in compiled code, which has no QuantizedArray and no QParams: call"
-            " fastq.choose_qparams before, and there fastq.quantize_linear or fastq.dequantize_linear with its scale"
-            " and zero_point"
-        )
+        raise TypingError(f"fastq.{name} can't be called in compiled code{way}")
 
     return refuse
 
@@ -266,10 +287,15 @@ def _refusal_of(name: str) -> Callable[..., Any]:
 # --- what they compute ------------------------------------------------------------------------------------------------
 
 
-def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: Any) -> Conversion:
+def resolve_quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: Any) -> EmbeddedConversion:
     """Return the conversion of `fastq.quantize_linear`."""
-    named = _number_dtype(zero_point, "zero_point"), _dtype(out, "out")
-    request = _resolve(by_numbers, _dtype(x, "x"), _constants(LinearOptions, options), *named)
+    request = _or_typing_error(
+        request_by_numbers,
+        _dtype(x, "x"),
+        _constants(LinearOptions, options),
+        _number_dtype(zero_point, "zero_point"),
+        _dtype(out, "out"),
+    )
     _refuse_noise(request, options)
     qtype = request.qtype
     if qtype.packed:
@@ -278,28 +304,29 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
             f"code per element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
     result = types.Integer.from_bitwidth(qtype.bits, signed=False) if qtype.element else from_dtype(qtype.storage)
-    return _with_parameters("quantize", request, scale, zero_point, (x, "x"), out, result)
+    return _conversion_by_parameters("quantize", request, scale, zero_point, x, "x", out, result)
 
 
-def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given: Any) -> Conversion:
+def resolve_dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given: Any) -> EmbeddedConversion:
     """Return the conversion of `fastq.dequantize_linear`."""
     options = _constants(ValuesOptions, given)
     scale_dtype = _number_dtype(scale, "scale")
-    wanted = _dtype(out, "out") if options.dtype is None else options.dtype
-    if wanted is None:
-        wanted = dtype_by_scale(scale_dtype)
+    values_dtype = _dtype(out, "out") if options.dtype is None else options.dtype
+    if values_dtype is None:
+        values_dtype = dtype_by_scale(scale_dtype)
     else:
-        wanted = _resolve(as_real, wanted, "out" if options.dtype is None else "dtype")
-    request = _resolve(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
-    return _with_parameters("dequantize", request, scale, zero_point, (codes, "codes"), out, _values_type(wanted))
+        values_dtype = _or_typing_error(as_real, values_dtype, "out" if options.dtype is None else "dtype")
+    request = _or_typing_error(request_to_decode_by_numbers, _dtype(codes, "codes"), scale_dtype, values_dtype, options)
+    result = _values_type(values_dtype)
+    return _conversion_by_parameters("dequantize", request, scale, zero_point, codes, "codes", out, result)
 
 
-def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversion:
+def resolve_fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> EmbeddedConversion:
     """Return the conversion of `fastq.fake_quantize`."""
     if not _is_none(importance):
         raise TypingError("importance must be None in compiled code, where no range is searched for")
-    kind = _dtype(x, "x")
-    request = _resolve(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
+    dtype = _dtype(x, "x")
+    request = _or_typing_error(request_by_range, dtype, getattr(x, "ndim", 0), _constants(RangeOptions, options))
     _refuse_noise(request, options)
     if request.qtype.block_size:
         raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
@@ -308,71 +335,89 @@ def fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> Conversi
     if request.search is not None:
         raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
     spec = spec_of("fake", request, True)
-    values = kind if kind in _RESULTS else request.coding.compute
-    scale = from_dtype(spec.range_scheme.scale_dtype)
-    qtype = str(request.qtype)
-    conversion = Conversion(_kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", qtype)
+    values_dtype = dtype if dtype in _RESULTS else request.coding.compute
+    conversion = EmbeddedConversion(
+        spec=_kernel_spec(spec),
+        scale=from_dtype(spec.range_scheme.scale_dtype),
+        code_range=spec.code_range,
+        zero_points=None,
+        result=from_dtype(values_dtype),
+        argument="x",
+        qtype=str(request.qtype),
+    )
     return _check_out(conversion, x, out)
 
 
-def requantize(acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, **given: Any) -> Requantization:
+def resolve_requantize(
+    acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, **given: Any
+) -> EmbeddedRequantization:
     """Return the conversion of `fastq.requantize`."""
     bias_dtype = _dtype(bias, "bias")
     key = None if bias_dtype is None else (bias_dtype,)
     options = _constants(RequantizeOptions, given | {"key": key})
     if options.axis is not None:
         raise TypingError("axis must be None in compiled code: call it for each channel")
-    asked = _resolve(requantization.requantize, _dtype(acc, "acc"), (), options)
-    _resolve(requantization.check_multiplier, _dtype(multiplier, "multiplier"))
+    asked = _or_typing_error(requantization.requantize_request, _dtype(acc, "acc"), (), options)
+    _or_typing_error(requantization.check_multiplier, _dtype(multiplier, "multiplier"))
     if (kind := _dtype(zero_point, "zero_point")) is None or kind.kind not in "iu":
         raise TypingError(f"zero_point must be of an integer dtype, not {kind}")
-    spec = RequantizeSpec(asked.row.arithmetic, asked.bias.name if asked.bias else "", asked.row.below, streams=False)
-    codes = (int(asked.qtype.qmin), int(asked.qtype.qmax))
-    result = from_dtype(asked.qtype.storage)
-    conversion = Requantization(spec, asked.codes, codes, result, "acc", str(asked.qtype))
+    bias_name = asked.bias.name if asked.bias else ""
+    spec = RequantizeSpec(asked.convention.arithmetic, bias_name, asked.convention.below, streams=False)
+    conversion = EmbeddedRequantization(
+        spec=spec,
+        code_range=asked.codes,
+        zero_points=(int(asked.qtype.qmin), int(asked.qtype.qmax)),
+        result=from_dtype(asked.qtype.storage),
+        argument="acc",
+        qtype=str(asked.qtype),
+    )
     return _check_out(conversion, acc, out)
 
 
 # --- dtypes and constants ---------------------------------------------------------------------------------------------
 
 
-def _resolve(resolve: Callable[..., Any], *arguments: Any) -> Any:
-    """Resolve, what is refused as an error of typing."""
+def _or_typing_error(check: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns, or raise its error as one of typing, which Numba shows with the caller's line."""
     try:
-        return resolve(*arguments)
+        return check(*arguments)
     except (TypeError, ValueError, ModuleNotFoundError) as error:
         raise TypingError(str(error)) from None
 
 
-def _dtype(kind: Any, name: str) -> Any:
+def _dtype(numba_type: Any, name: str) -> Any:
     """Return the dtype of an array or a number that a type stands for, None for none."""
-    kind = types.unliteral(kind) if isinstance(kind, types.Type) else kind
-    if _is_none(kind):
+    numba_type = types.unliteral(numba_type) if isinstance(numba_type, types.Type) else numba_type
+    if _is_none(numba_type):
         return None
-    element = kind.dtype if isinstance(kind, types.Array) else kind
+    element = numba_type.dtype if isinstance(numba_type, types.Array) else numba_type
     if not isinstance(element, types.Number | types.Boolean):
-        raise TypingError(f"{name} must be an array or a number in compiled code, not {kind}")
+        raise TypingError(f"{name} must be an array or a number in compiled code, not {numba_type}")
     if element == types.float16:
         raise TypingError(f"{name} must be float32, float64 or integers in compiled code: Numba lacks float16 on CPUs")
     return np.dtype(str(element))
 
 
-def _is_none(kind: object) -> bool:
-    return kind is None or isinstance(kind, types.NoneType) or (isinstance(kind, types.Omitted) and kind.value is None)
+def _is_none(numba_type: object) -> bool:
+    return (
+        numba_type is None
+        or isinstance(numba_type, types.NoneType)
+        or (isinstance(numba_type, types.Omitted) and numba_type.value is None)
+    )
 
 
-def _number_dtype(kind: Any, name: str) -> Any:
+def _number_dtype(numba_type: Any, name: str) -> Any:
     """Return the dtype of a scale or zero point; None of a double and an int64, in Numba numbers of Python."""
-    dtype = _dtype(kind, name)
-    return None if not isinstance(kind, types.Array) and dtype in (np.float64, np.int64) else dtype
+    dtype = _dtype(numba_type, name)
+    return None if not isinstance(numba_type, types.Array) and dtype in (np.float64, np.int64) else dtype
 
 
 def _constants(options: type[Any], given: Mapping[str, Any]) -> Any:
     """Return options, which are known while compiling."""
-    return options(*(_value(given[name], name) for name in options._fields))
+    return options(*(_constant(given[name], name) for name in options._fields))
 
 
-def _value(option: Any, name: str) -> Any:
+def _constant(option: Any, name: str) -> Any:
     if _is_none(option):
         return None
     match option:
@@ -381,16 +426,19 @@ def _value(option: Any, name: str) -> Any:
         case types.Literal():
             return option.literal_value
         case types.NumberClass() | types.DType():
-            return _resolve(np.dtype, str(option.dtype))
+            return _or_typing_error(np.dtype, str(option.dtype))
         case types.BaseTuple():
-            return tuple(_value(each, name) for each in option.types)
+            return tuple(_constant(each, name) for each in option.types)
         case types.Type():
             raise TypingError(f"{name} must be a constant in compiled code: a literal or a global, not {option}")
     return option
 
 
 def _refuse_noise(request: Request, options: Mapping[str, Any]) -> None:
-    """Raise an error where random numbers are asked for: elements are rounded at random by their place in an array."""
+    """Raise an error for stochastic rounding: a random number belongs to the place of an element in an array.
+
+    Compiled code does not know that place.
+    """
     if request.stochastic or not _is_none(options["rng"]):
         raise TypingError("rounding and rng must be None in compiled code: call from Python to round at random")
 
@@ -398,23 +446,34 @@ def _refuse_noise(request: Request, options: Mapping[str, Any]) -> None:
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
-def _with_parameters(
-    op: str, request: Request, scale: Any, zero_point: Any, array: tuple[Any, str], out: Any, result: types.Type
-) -> Conversion:
-    """Return the conversion of an array by given parameters, which are one number each."""
-    rules, qtype, (x, name), zero_point = request.rules, request.qtype, array, _dtype(zero_point, "zero_point")
-    dtype = _resolve(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
-    is_float = _resolve(rules.ready_zero_point_dtype, zero_point).kind == "f" and not qtype.element
-    codes = None if is_float else (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
-    spec = spec_of(op, request.with_granularity(name, (), (), 1))
-    conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))
+def _conversion_by_parameters(
+    op: str, request: Request, scale: Any, zero_point: Any, x: Any, argument: str, out: Any, result: types.Type
+) -> EmbeddedConversion:
+    """Return the conversion of an array of the type `x`, called `argument`, by one scale and one zero point."""
+    rules = request.rules
+    qtype = request.qtype
+    scale_dtype = _or_typing_error(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
+    zero_point_dtype = _or_typing_error(rules.ready_zero_point_dtype, _dtype(zero_point, "zero_point"))
+    zero_points: tuple[Any, Any] | None = None
+    if qtype.element or zero_point_dtype.kind != "f":
+        zero_points = (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0)
+    spec = spec_of(op, request.with_granularity(argument, (), (), 1))
+    conversion = EmbeddedConversion(
+        spec=_kernel_spec(spec),
+        scale=from_dtype(scale_dtype),
+        code_range=spec.code_range,
+        zero_points=zero_points,
+        result=result,
+        argument=argument,
+        qtype=str(qtype),
+    )
     return _check_out(conversion, x, out)
 
 
 def _kernel_spec(spec: OpSpec) -> KernelSpec:
-    rule, code, _ = spec.arithmetic
-    element = element_type(code) if code is not None and code.element else None
-    return KernelSpec(spec.op, spec.nan, spec.range_scheme.name, rule=rule, code=element)
+    code_format = spec.arithmetic.code_format
+    element = element_type(code_format) if code_format is not None and code_format.element else None
+    return KernelSpec(spec.op, spec.nan, spec.range_scheme.name, rule=spec.arithmetic.rule, code=element)
 
 
 def _values_type(dtype: np.dtype[Any]) -> types.Type:
@@ -423,7 +482,7 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
     return from_dtype(dtype)
 
 
-def _check_out(conversion: Made, x: Any, out: Any) -> Made:
+def _check_out(conversion: Embedded, x: Any, out: Any) -> Embedded:
     if _is_none(out):
         return conversion
     if not isinstance(x, types.Array):

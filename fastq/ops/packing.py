@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.engine.runtime.driver import never_fits
+from fastq.engine.runtime.driver import refuse_all_operands
 from fastq.formats.qtypes import QType
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
-from fastq.plan.cache import Call, call
+from fastq.plan.by_parameters import as_bits
+from fastq.plan.cache import BoundCall, Call, Operation, run_operation
 from fastq.plan.copies import packer, unpacker
-from fastq.plan.launch import BoundLaunch, as_bits
+from fastq.plan.launch import BoundLaunch
 from fastq.plan.nan_and_infinity import refuse_nan
-from fastq.plan.operation import BoundCall, Operation
 from fastq.plan.result import result_of
 from fastq.requests import packing
-from fastq.requests.options import BinarizeOptions, PackOptions
+from fastq.requests.packing import BinarizeOptions, PackOptions
 from fastq.system.arguments import as_shape
 from fastq.system.dtypes import Array
 
@@ -63,7 +63,7 @@ def pack(
     >>> fastq.pack(np.array([1, -1, 7], np.int8), "int4")
     array([241,   7], dtype=uint8)
     """
-    result: NDArray[np.uint8] = call(PACK, codes, options=(axis, dtype, bitorder), types=(type(axis),))
+    result: NDArray[np.uint8] = run_operation(PACK, codes, options=(axis, dtype, bitorder), types=(type(axis),))
     return result
 
 
@@ -109,7 +109,7 @@ def unpack(
     if type(shape) is not tuple:
         shape = as_shape(shape)
     types = (type(axis), *map(type, shape))  # True == 1 == 1.0
-    result: NDArray[Any] = call(UNPACK, packed, options=(axis, dtype, bitorder), types=types, shape=shape)
+    result: NDArray[Any] = run_operation(UNPACK, packed, options=(axis, dtype, bitorder), types=types, shape=shape)
     return result
 
 
@@ -173,7 +173,7 @@ def binarize(
     """
     options = (axis, threshold, inclusive, dtype, bitorder, nan)
     types = (type(axis), type(threshold), type(inclusive))
-    result: NDArray[Any] = call(BINARIZE, x, out, options=options, types=types)
+    result: NDArray[Any] = run_operation(BINARIZE, x, out, options=options, types=types)
     return result
 
 
@@ -182,14 +182,15 @@ def binarize(
 
 def _resolve_pack(arguments: Call, codes: Array) -> BoundCall:
     """Resolve `fastq.pack`."""
-    request = packing.pack(codes.dtype, codes.shape, arguments.options)
+    request = packing.pack_request(codes.dtype, codes.shape, arguments.options)
     qtype = request.qtype
     code_format = _storage(request)
-    is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     new = result_of(request.packed, request.dtype, None).new
-    like = as_bits(codes).reshape(request.shape)
-    source = code_format.in_bytes if is_small_integer else None
-    execute = packer(like, np.empty(request.packed, request.dtype), code_format, request.axis, source)
+    codes_alike = as_bits(codes).reshape(request.shape)
+    packed_alike = np.empty(request.packed, request.dtype)
+    is_of_ml_dtypes = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like: low bits of a byte each
+    source = code_format.in_bytes if is_of_ml_dtypes else None
+    execute = packer(codes_alike, packed_alike, code_format, request.axis, source)
 
     def launch(codes: Array, *_: object) -> Array:
         result = new()
@@ -211,7 +212,7 @@ PACK = Operation(
 
 def _resolve_unpack(arguments: Call, packed: Array) -> BoundCall:
     """Resolve `fastq.unpack`."""
-    request = packing.unpack(packed.dtype, packed.shape, arguments.shape, arguments.options)
+    request = packing.unpack_request(packed.dtype, packed.shape, arguments.shape, arguments.options)
     shape = request.shape
     code_format = _storage(request)
     new = result_of(shape, request.qtype.storage, None).new
@@ -236,7 +237,7 @@ UNPACK = Operation(
 
 def _resolve_binarize(arguments: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.binarize`."""
-    request = packing.binarize(x.dtype, x.shape, arguments.options)
+    request = packing.binarize_request(x.dtype, x.shape, arguments.options)
     nan = arguments.options.nan
     new = result_of(request.packed, request.dtype, out).new
     like = np.empty(request.packed, request.dtype) if out is None else out
@@ -250,7 +251,7 @@ def _resolve_binarize(arguments: Call, x: Array, out: Any) -> BoundCall:
 
     refuse = functools.partial(refuse_nan, nan=nan)
     execute = execute_for(x, like)
-    run: Callable[..., int] = execute if out is None else never_fits  # packers do not look for shared memory
+    run: Callable[..., int] = execute if out is None else refuse_all_operands  # packers do not look for shared memory
     settle = BoundLaunch(refuse, execute, execute_for=execute_for, strides=x.strides).settle
 
     def launch(x: Array, out: Any, *_: object) -> Array:
@@ -275,6 +276,6 @@ BINARIZE = Operation(
 )
 
 
-def _storage(request: packing.Packing) -> StorageFormat:
+def _storage(request: packing.PackRequest) -> StorageFormat:
     qtype = request.qtype
     return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=request.bitorder == "big")

@@ -7,33 +7,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.plan.by_parameters import bind_call, numbers_of
-from fastq.plan.by_range import bind_work, with_new_parameters
-from fastq.plan.cache import Call, call
-from fastq.plan.launch import BoundLaunch, run_on_no_elements
-from fastq.plan.nan_and_infinity import refuse_range
-from fastq.plan.operation import BoundCall, Operation
-from fastq.plan.range_work import Work, plan_parameters
-from fastq.plan.reduction import accumulator_of
+from fastq.plan.by_range import bind_ranges, bind_work
+from fastq.plan.cache import BoundCall, Call, Operation, run_operation
 from fastq.plan.result import codes_result, result_of
 from fastq.plan.spec import spec_of
 from fastq.requests import quantization
-from fastq.requests.options import LinearOptions, QuantizeOptions, RangeOptions
 from fastq.requests.parameters import (
     ParameterRules,
     check_qparams,
     qparams_for_plan,
     rules_of,
 )
-from fastq.requests.quantization import Request, as_qparams, by_range, check_beside_qparams, dtype_of_fakes
+from fastq.requests.quantization import (
+    LinearOptions,
+    QuantizeOptions,
+    RangeOptions,
+    Request,
+    as_qparams,
+    check_beside_qparams,
+    dtype_of_fakes,
+    request_by_range,
+)
 from fastq.requests.stochastic_rounding import Noise, noise_of
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
-from fastq.system.arguments import dtype_of, is_out, native
+from fastq.system.arrays_of_callers import dtype_of, is_out
 from fastq.system.dtypes import Array
 
 
@@ -132,12 +134,12 @@ def quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: QuantizedArray = call(QUANTIZE, x, out, importance, options=options, types=types, noise=noise)
+        result: QuantizedArray = run_operation(QUANTIZE, x, out, importance, options=options, types=types, noise=noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     options_beside = saturate, nan, p.key, rounding
-    codes: QuantizedArray = call(
+    codes: QuantizedArray = run_operation(
         QUANTIZE_WITH_QPARAMS,
         x,
         out,
@@ -196,7 +198,7 @@ def choose_qparams(
     """
     options = axis, block_size, symmetric, True, bits, dtype, convention, nan, range
     types = type(axis), type(block_size), type(symmetric), bool, type(bits)
-    result: QParams = call(CHOOSE_QPARAMS, x, None, importance, options=options, types=types)
+    result: QParams = run_operation(CHOOSE_QPARAMS, x, None, importance, options=options, types=types)
     return result
 
 
@@ -230,7 +232,8 @@ def quantize_linear(
         Codes of 0.0, in the shape of the scale or one number; None for zero.
     dtype : str, QType or dtype, optional
         The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX. "bfloat16" and
-        "float16" are casts, usually with the scale 1; "int32" needs a convention that has it, such as "fits".
+        "float16" are casts, usually with the scale 1; "int32" and "uint32" need a convention that has them, such as
+        "nibabel".
     axis : int, tuple of int or None
         The axis or axes that scales belong to, or along which blocks run; ignored if scale is one number. ONNX's
         operator has axis 1 where none is given.
@@ -260,7 +263,7 @@ def quantize_linear(
     noise = None if rounding is None and rng is None else noise_of(rounding, rng)
     options = axis, block_size, saturate, dtype, convention, nan, rounding
     types = type(axis), type(block_size), type(saturate)
-    result: Array = call(QUANTIZE_LINEAR, x, out, scale, zero_point, options=options, types=types, noise=noise)
+    result: Array = run_operation(QUANTIZE_LINEAR, x, out, scale, zero_point, options=options, types=types, noise=noise)
     return result
 
 
@@ -313,12 +316,12 @@ def fake_quantize(
     if qparams is None:
         options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range, rounding
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
-        result: Array = call(FAKE_QUANTIZE, x, out, importance, options=options, types=types, noise=noise)
+        result: Array = run_operation(FAKE_QUANTIZE, x, out, importance, options=options, types=types, noise=noise)
         return result
     check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range, importance)
     p = as_qparams(qparams)
     options_beside = saturate, nan, p.key, rounding
-    quantization: Array = call(
+    quantization: Array = run_operation(
         FAKE_QUANTIZE_WITH_QPARAMS,
         x,
         out,
@@ -334,14 +337,15 @@ def fake_quantize(
 
 def _resolve_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
-    work = Work(request, spec_of("quantize", request, by_range=True), codes_result(x, request.qtype, out))
-    launch = bind_work(work, x, out, importance)
+    request = request_by_range(x.dtype, x.ndim, arguments.options, importance is not None)
+    spec = spec_of("quantize", request, by_range=True)
+    launch = bind_work(request, spec, codes_result(x, request.qtype, out), x, out, importance)
 
     def quantize_by_range(
         x: Array, out: Any, importance: Any, b: None, qparams: None, noise: Noise | None = None
     ) -> QuantizedArray:
-        return without_checks(QuantizedArray, *launch(x, out, importance, noise), x.shape)
+        codes, params = launch(x, out, importance, noise)
+        return without_checks(QuantizedArray, codes, params, x.shape)
 
     return quantize_by_range
 
@@ -358,11 +362,11 @@ QUANTIZE = Operation(
 
 def _resolve_fake_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
-    request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
+    request = request_by_range(x.dtype, x.ndim, arguments.options, importance is not None)
     values = dtype_of_fakes(x.dtype)
     result = result_of(x.shape, values, out, like=x)
-    work = Work(request, spec_of("fake", request, by_range=True, values=values), result)
-    launch = bind_work(work, x, out, importance)
+    spec = spec_of("fake", request, by_range=True, values=values)
+    launch = bind_work(request, spec, result, x, out, importance)
     return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
 
 
@@ -378,9 +382,8 @@ FAKE_QUANTIZE = Operation(
 
 def _resolve_choose_qparams(arguments: Call, x: Array, out: None, importance: Any) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
-    request = by_range(x.dtype, x.ndim, arguments.options, importance is not None)
-    work = Work(request, spec_of("quantize", request, by_range=True))
-    launch = bind_work(work, x, None, importance)
+    request = request_by_range(x.dtype, x.ndim, arguments.options, importance is not None)
+    launch = bind_work(request, spec_of("quantize", request, by_range=True), None, x, None, importance)
     return lambda x, out, importance, *_: launch(x, None, importance)[1]
 
 
@@ -395,21 +398,8 @@ CHOOSE_QPARAMS = Operation(
 
 def _resolve_qparams_of_ranges(arguments: Call, lo: Array, hi: Array) -> BoundCall:
     """Resolve parameters of ranges that are known, each of which belongs to a part."""
-    request = by_range(lo.dtype, lo.ndim, arguments.options)
-    spec = spec_of("quantize", request, True)
-    dtype = accumulator_of(native(lo.dtype))
-    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else run_on_no_elements
-
-    @in_standard_mode
-    def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
-        ends = (np.ascontiguousarray(end, dtype) + dtype.type(0) for end in (lo, hi))  # never -0.0
-        return plan(None, None, scale, zero_point, None, *ends)
-
-    def refuse(status: int, lo: Array, hi: Array, *_: object) -> None:
-        refuse_range(status, np.stack([lo, hi]), nan=request.nan)
-
-    bound = BoundLaunch(refuse, execute, execute)
-    launch = with_new_parameters(Work(request, spec), bound, shape=lo.shape)
+    request = request_by_range(lo.dtype, lo.ndim, arguments.options)
+    launch = bind_ranges(request, spec_of("quantize", request, by_range=True), lo)
     return lambda lo, hi, *_: launch(lo, hi, None)[1]
 
 
@@ -425,7 +415,7 @@ QPARAMS_OF_RANGES = Operation(
 def _resolve_quantize_linear(arguments: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize_linear`."""
     dtypes_by_name = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
-    request = quantization.by_numbers(x.dtype, arguments.options, *dtypes_by_name)
+    request = quantization.request_by_numbers(x.dtype, arguments.options, *dtypes_by_name)
     rules = request.rules
     parameters = rules.ready(scale, zero_point)
     request = request.with_granularity("x", x.shape, parameters.scale.shape, parameters.scale.size)
@@ -500,4 +490,4 @@ def _values_by_qparams(arguments: Call, x: Array, compute: np.dtype[Any]) -> tup
     """Return the rules for parameters, parameters that are ready for values, and the request."""
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, x.shape, compute, rules)
-    return rules, params, quantization.by_qparams(x.dtype, x.ndim, params, arguments.options)
+    return rules, params, quantization.request_by_qparams(x.dtype, x.ndim, params, arguments.options)

@@ -26,15 +26,14 @@ from fastq.ops.call_text import result_of
 from fastq.ops.cf_packing import pack_floats, unpack_integers
 from fastq.ops.compare import compare
 from fastq.ops.dequantize import dequantize, dequantize_linear
-from fastq.ops.gguf import GGUF_DEQUANTIZE, GGUF_QUANTIZE
+from fastq.ops.gguf import GGUF_DEQUANTIZE, GGUF_QUANTIZE, BlockOptions
 from fastq.ops.minmax import minmax
 from fastq.ops.nest_scale import nest_scale
 from fastq.ops.packing import binarize, pack, unpack
 from fastq.ops.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
 from fastq.ops.requantize import requantize
-from fastq.plan.cache import call
+from fastq.plan.cache import run_operation
 from fastq.plan.call_modes import plan_only
-from fastq.requests.options import BlockOptions
 from fastq.results import QuantizedArray
 from fastq.system import imports
 from fastq.system.dtypes import Array
@@ -47,7 +46,7 @@ CORNERS = "corners"  # the calls of public corners, which are no names here
 
 
 def calls(text: str) -> Iterator[str]:
-    """Yield the calls of lines: one for each choice of alternatives."""
+    """Yield the calls of lines: ``$name`` stands for a text, and ``{a|b}`` makes a call with a and one with b."""
     while "$" in text:
         text = string.Template(text).substitute(_TEXTS)
     for line in text.strip().splitlines():
@@ -65,9 +64,9 @@ def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = ite
 
 def _plans(work: dict[str, str]) -> Iterator[Callable[[], object]]:
     """Yield a function for each call of a work, which plans it."""
-    for kind, text in work.items():
-        if kind != CORNERS:
-            for written, shape in itertools.product(calls(text), map(tuple, SHAPES[kind])):
+    for shapes, text in work.items():
+        if shapes != CORNERS:
+            for written, shape in itertools.product(calls(text), map(tuple, SHAPES[shapes])):
                 if len(shape) > 1 or "axis" not in written:
                     yield functools.partial(_make, written, shape)
 
@@ -147,11 +146,11 @@ def _ones(shape: Any, dtype: Any = "float32") -> Array:
     return np.ones(shape, dtype)
 
 
-def _packed(x: Array, name: str, **options: Any) -> Array:
+def _call_pack_and_unpack(x: Array, name: str, **options: Any) -> Array:
     return unpack(pack(x, name, **options), name, shape=x.shape, **options)
 
 
-def _requantized(acc: Array, convention: str, **scheme: Any) -> list[Array]:
+def _call_requantize(acc: Array, convention: str, **scheme: Any) -> list[Array]:
     """Requantize with and without a bias, to both formats, by multipliers of both types."""
     channels = acc.shape[scheme["axis"]] if scheme else ()
     options = itertools.product((None, np.zeros(channels, acc.dtype)), ("int8", "uint8"), (np.float32, np.float64))
@@ -161,37 +160,39 @@ def _requantized(acc: Array, convention: str, **scheme: Any) -> list[Array]:
     ]
 
 
-def _in_cf_codes(x: Array, name: str) -> object:
+def _call_pack_floats(x: Array, name: str) -> object:
     return pack_floats(x, np.dtype(name), code_range=(0, 100), scale=0.5, offset=0.0, fill=0)
 
 
-def _unpacked(x: Array, name: str) -> None:
+def _call_unpack_array(x: Array, name: str) -> None:
     """Decode packed science data with units of both types, with a fill value and without."""
     units: tuple[Array, Array] = np.ones(1, np.float32), np.ones(1)
     for unit, gaps in itertools.product(units, ((), (0,))):
         unpack_integers(x, np.dtype(name), unit, unit, gaps)
 
 
-def _rounded(x: Array) -> None:
+def _call_bitround(x: Array) -> None:
     """Round to bits and digits, and count bits."""
     for options in ((7, None, None, "numcodecs"), (7, None, None, "netcdf"), (None, 3, None, "numcodecs")):
-        call(BITROUND, x, options=options, types=(*map(type, options[:3]),))
-    call(BIT_INFORMATION, x, options=(-1,), types=(int,))
+        run_operation(BITROUND, x, options=options, types=(*map(type, options[:3]),))
+    run_operation(BIT_INFORMATION, x, options=(-1,), types=(int,))
 
 
 def _to_blocks(x: Array, name: str, **options: str) -> Array:
-    blocks: Array = call(GGUF_QUANTIZE, x, options=BlockOptions(name, **options), types=(str,))
+    blocks: Array = run_operation(GGUF_QUANTIZE, x, options=BlockOptions(name, **options), types=(str,))
     return blocks
 
 
 def _weighed(x: Array, name: str, **options: str) -> Array:
     importance = np.ones(x.shape[-1], x.dtype)
-    blocks: Array = call(GGUF_QUANTIZE, x, None, importance, options=BlockOptions(name, **options), types=(str,))
+    blocks: Array = run_operation(
+        GGUF_QUANTIZE, x, None, importance, options=BlockOptions(name, **options), types=(str,)
+    )
     return blocks
 
 
 def _from_blocks(x: Array, name: str) -> object:
-    return call(GGUF_DEQUANTIZE, _to_blocks(x, name), options=(name,), types=(str,))
+    return run_operation(GGUF_DEQUANTIZE, _to_blocks(x, name), options=(name,), types=(str,))
 
 
 _NAMES: dict[str, Any] = {
@@ -202,8 +203,8 @@ _NAMES: dict[str, Any] = {
     )
 }
 _NAMES |= {name: getattr(np, name) for name in ("zeros", "full", "dtype", "uint8", "int32", "float32")}
-_NAMES |= {"ones": _ones, "packed": _packed, "requantized": _requantized}
-_NAMES |= {"in_cf_codes": _in_cf_codes, "unpacked": _unpacked, "rounded": _rounded}
+_NAMES |= {"ones": _ones, "packed": _call_pack_and_unpack, "requantized": _call_requantize}
+_NAMES |= {"in_cf_codes": _call_pack_floats, "unpacked": _call_unpack_array, "rounded": _call_bitround}
 _NAMES |= {"to_blocks": _to_blocks, "weighed": _weighed, "from_blocks": _from_blocks}
 # scales of half precision, as of x in files; the float zero point of the tutorial
 _NAMES |= {"in_files": replace(CONVENTIONS["onnx"], stored_type="input")}

@@ -20,7 +20,7 @@ class ForeignArray(NamedTuple):
 
     library: str  # the module that has the class; if nobody has imported it, no such array exists
     class_name: str
-    # imports the adapter: a module with `call`, which takes a `cache.Call`, and `match_labels` if arrays have labels
+    # imports the adapter: a module with `take_call`, for a `cache.Call`, and `match_labels` if arrays have labels
     load: Callable[[], ModuleType]
 
 

@@ -7,20 +7,31 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.formats.granularity import Granularity
+from fastq.kernels.sizes import ENDLESS
 from fastq.plan import policy
 from fastq.plan.layout import Layout, make_layout
-from fastq.plan.memory import (
-    NOT_STRIDED,
-    StridedOperands,
-    is_plain,
-    is_plain_out,
-    memory_of,
-    memory_of_result,
-    memory_order,
-)
+from fastq.requests.stochastic_rounding import Noise, steps_of
 from fastq.system.dtypes import Array
+
+
+class Memory(NamedTuple):
+    """The memory of an array on which kernels cannot work in place."""
+
+    strides: tuple[int, ...]  # bytes
+    dtype: np.dtype[Any]
+
+
+class StridedOperands(NamedTuple):
+    """The memory of source and result that go through tiles; None for those on which kernels work in place."""
+
+    x: Memory | None = None
+    out: Memory | None = None
+
+
+NOT_STRIDED = StridedOperands()
 
 
 class View(NamedTuple):
@@ -75,6 +86,30 @@ class View(NamedTuple):
         if not self.parameter_order or parameters.size == 1:
             return parameters
         return parameters.transpose(inverse(self.parameter_order))
+
+    def words_of(self, noise: Noise) -> NDArray[np.int64]:
+        """Return what kernels draw the random numbers of elements by, `NOISE_KEY`: where each of them is."""
+        axes = _axes_of_draws(self.shape, self.order, noise.steps)
+        return np.array((noise.key - (noise.key >> 63 << 64), noise.first, *axes), np.int64)
+
+
+@functools.lru_cache(4096)
+def _axes_of_draws(
+    shape: tuple[int, ...], order: tuple[int, ...] | None, steps: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """Return elements and steps of the axes of a traversal, the fastest first; those that follow on are one."""
+    order = order or tuple(range(len(shape)))
+    if steps is None:
+        steps = steps_of(tuple(shape[k] for k in inverse(order)))
+    axes = [(1, 1)]
+    for size, axis in zip(reversed(shape), reversed(order), strict=True):
+        extent, step = axes[-1]
+        if size > 1 and (extent == 1 or steps[axis] == extent * step):
+            axes[-1] = extent * size, steps[axis] if extent == 1 else step
+        elif size > 1:
+            axes.append((size, steps[axis]))
+    axes[-1] = ENDLESS, axes[-1][1]
+    return tuple(word for axis in axes for word in axis)
 
 
 @functools.lru_cache(4096)
@@ -179,3 +214,54 @@ def arrange_packed(shape: tuple[int, ...], granularity: Granularity, packed: Arr
     if any(start % group for start in starts):
         return None
     return View(shape, layout, direct=True, packs=True)
+
+
+# --- how arrays lie in memory, and whether kernels can work on it in place --------------------------------------------
+
+
+def memory_of(x: Array, writes: bool = False) -> Memory | None:
+    """Return the memory of an array, None where kernels can read it, or write it, in C order as it is."""
+    return None if (is_plain_out if writes else is_plain)(x) else Memory(x.strides, x.dtype)
+
+
+def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, ...] | None) -> Memory | None:
+    """Return the memory, with axes in `view_order`, of a result to be made in the memory order of an array."""
+    order = tuple(range(like.ndim)) if is_plain(like) else memory_order(like)
+    if order == (view_order or tuple(range(like.ndim))):
+        return None
+    strides = [0] * like.ndim
+    step = dtype.itemsize
+    for axis in reversed(order):
+        strides[axis], step = step, step * like.shape[axis]
+    return Memory(tuple(strides[axis] for axis in view_order or range(like.ndim)), dtype)
+
+
+def is_plain(x: Array | None) -> bool:
+    """Whether kernels can read an array in C order, or one to be made, as it is, at any address: decision D55."""
+    return x is None or (x.flags.c_contiguous and x.dtype.isnative)
+
+
+def is_plain_out(out: Array | None) -> bool:
+    """Return whether kernels can write an array in C order in place.
+
+    Elements must be aligned: a streaming store faults at an address between granules, and kernels count whole elements
+    up to the next cache line.
+    """
+    return is_plain(out) and (out is None or out.flags.aligned)
+
+
+def memory_order(x: Array, alone: bool = False) -> tuple[int, ...]:
+    """Return axes from the slowest to the fastest in memory: the order of results that NumPy calls "K".
+
+    A broadcast axis, whose stride is 0, counts as the fastest; with `alone` it counts as the slowest.
+    """
+    keys = [(bool(stride) and alone, -abs(stride)) for stride in x.strides]
+    return tuple(sorted(range(x.ndim), key=keys.__getitem__))
+
+
+def order_without_gaps(x: Array) -> tuple[int, ...] | None:
+    """Return axes from the slowest to the fastest in memory, or None if the memory has gaps."""
+    if is_plain(x):
+        return tuple(range(x.ndim))
+    order = memory_order(x)
+    return order if is_plain(x.transpose(order)) else None

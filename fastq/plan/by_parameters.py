@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.runtime.driver import ALL_STATUS, LaunchPlan, never_fits, plan_launch
+from fastq.engine.runtime import result_pool
+from fastq.engine.runtime.driver import (
+    ALL_STATUS,
+    OUT,
+    UNFIT,
+    Checks,
+    LaunchPlan,
+    X,
+    bind,
+    plan_launch,
+    refuse_all_operands,
+    run,
+)
 from fastq.engine.runtime.tiling import WHOLE_BYTES
+from fastq.formats.granularity import Granularity
+from fastq.kernels.storage import StorageFormat
 from fastq.plan import policy
-from fastq.plan.arrange import View
-from fastq.plan.cache import Call
-from fastq.plan.kernel_call import element_types, kernel_address, kernel_args, tile
-from fastq.plan.launch import BoundLaunch, Execute, Launcher, in_bits, launcher, run_on_no_elements
-from fastq.plan.memory import order_without_gaps
+from fastq.plan.arrange import View, arrange, arrange_packed, order_without_gaps
+from fastq.plan.cache import BoundCall, Call
+from fastq.plan.copies import packer, unpacker
+from fastq.plan.kernel_call import element_types, kernel_args, load_or_compile_kernel, tile, with_tensor
+from fastq.plan.launch import BoundLaunch, Execute, is_read_as_it_is, run_on_no_elements
 from fastq.plan.nan_and_infinity import refuse_nan
-from fastq.plan.operation import BoundCall
 from fastq.plan.policy import loop_of, outgrows_cache, store_mode
 from fastq.plan.result import Result
 from fastq.plan.slots import CONVERT, CONVERT_AT_RANDOM
@@ -27,6 +41,7 @@ from fastq.requests import quantization
 from fastq.requests.parameters import ParameterRules, Parameters, storage_of
 from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
+from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
@@ -37,14 +52,18 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
     `dtypes` are the dtypes of source, result, scale and zero point. A plan that runs `backward` begins with the chunk
     that the launch before it has left in the cache.
     """
-    kinds = element_types(spec, *dtypes)
+    operands = element_types(spec, *dtypes)
+    src = operands.src
+    dst = operands.dst
     size = math.prod(view.shape)
-    loop = loop_of(view.layout, spec.op, *kinds[:3])
-    kernel = kernel_address(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together)
-    is_large = outgrows_cache(size, *kinds[:2])
+    loop = loop_of(view.layout, spec.op, src, dst, operands.scale)
+    kernel = load_or_compile_kernel(
+        loop.function, operands, spec.op, spec.arithmetic, nan=spec.nan, together=loop.together
+    )
+    is_large = outgrows_cache(size, src, dst)
     streaming = 0
     if is_large:
-        streaming = store_mode(size, *kinds[:2], view.layout, row=loop.row, codes=spec.op == "quantize")
+        streaming = store_mode(size, src, dst, view.layout, row=loop.row, codes=spec.op == "quantize")
     args = kernel_args(view.layout, spec.code_range, streaming=streaming, outgrows_cache=is_large, merged=loop.merged)
     plan = plan_launch(
         kernel,
@@ -56,7 +75,7 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
         backward=backward,
         status_mask=ALL_STATUS if spec.op != "dequantize" else 0,  # codes may be NaN
     )
-    return tile(plan, view, kinds[:2])
+    return tile(plan, view, (src, dst))
 
 
 def numbers_of(params: QParams) -> Parameters:
@@ -73,7 +92,7 @@ def bind_call(
     parameters: Parameters,
     result: Result,
 ) -> BoundCall:
-    """Build the closure that the plan cache keeps: calling it costs half of a method call.
+    """Return the function that the plan cache keeps, a closure: calling it costs half of a method call.
 
     `parameters` are validated.
     """
@@ -86,14 +105,14 @@ def bind_call(
         storage = storage_of(zero_point.dtype)
     if parameters.zero_point.dtype != storage:
         storage = None
-    launch = launch_of(
+    launch = bind_launch(
         spec, request, arguments, rules, parameters, result, parameters.zero_point if storage else zero_point
     )
     new = result.new
     launch_given = launch.launch
     settle = launch.settle
 
-    def call_given(
+    def convert(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, noise: Noise | None = None
     ) -> Array:
         result = new() if out is None else out
@@ -102,15 +121,15 @@ def bind_call(
             settle(status, x, result, scale, zero_point, qparams and qparams.tensor_scale, noise)
         return result
 
-    def call_in_storage(
+    def convert_zero_points_first(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, noise: Noise | None = None
     ) -> Array:
-        return call_given(x, out, scale, zero_point.astype(storage), qparams, noise)
+        return convert(x, out, scale, zero_point.astype(storage), qparams, noise)
 
-    return call_given if storage is None else call_in_storage
+    return convert if storage is None else convert_zero_points_first
 
 
-def launch_of(
+def bind_launch(
     spec: OpSpec,
     request: quantization.Request,
     arguments: Call,
@@ -126,8 +145,8 @@ def launch_of(
     x, out, scale, _ = arguments.operands
     parameter_shape = parameters.scale.shape
 
-    def ready(scale: Any, zero_point: Any, tensor: Any, *noise: Noise | None) -> tuple[Any, ...]:
-        return *in_bits(rules.ready(scale, zero_point, tensor).in_shape(parameter_shape)), *noise
+    def ready(scale: Any, zero_point: Any, tensor: Any, noise: Noise | None) -> tuple[Any, ...]:
+        return *in_bits(rules.ready(scale, zero_point, tensor).in_shape(parameter_shape)), noise
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:
@@ -139,7 +158,7 @@ def launch_of(
     scale_order = order_without_gaps(in_kernel.scale) if has_blocks else None
 
     def launcher_for(x: Array, out: Array | None) -> Launcher:
-        return launcher(
+        return choose_launcher(
             spec,
             request.granularity,
             x,
@@ -155,7 +174,7 @@ def launch_of(
 
     target = None if out is None else np.asarray(out)
     conversion = launcher_for(x, target)
-    launch: Execute = never_fits
+    launch: Execute = refuse_all_operands
     if target is out:
         launch = conversion.bind_to_parameters(rules, x, target, result.nbytes, parameters, scale, zero_point)
     return BoundLaunch(
@@ -166,3 +185,217 @@ def launch_of(
         execute_for=execute_for,
         strides=x.strides,
     )
+
+
+# --- on arrays as they are, in tiles, or through codes one in a byte --------------------------------------------------
+
+
+class CodesInBytes(NamedTuple):
+    """Packed codes that go through codes one in a byte."""
+
+    move: Callable[[Array, Array], object]  # packs or unpacks
+    operand: int  # which one is codes
+    packs: bool  # whether they are written
+    shape: tuple[int, ...]  # of the codes one in a byte
+    dtype: np.dtype[Any]
+    raises_nan: bool  # whether NaN is refused; codes are then not written
+
+    def through(self, run: Execute) -> Execute:
+        """Return what runs on packed codes, given what runs on codes one in a byte."""
+        new = functools.partial(result_pool.empty, self.shape, self.dtype)
+        move = self.move
+        at = self.operand
+        raises_nan = self.raises_nan
+
+        def pack(x: Array, out: Array, *after_result: Any) -> int:
+            codes = new()
+            status = run(x, codes, *after_result)
+            if status != UNFIT and not (status and raises_nan):
+                move(codes, out)
+            return status
+
+        def unpack(*operands: Any) -> int:
+            codes = new()
+            move(operands[at], codes)
+            return run(*operands[:at], codes, *operands[at + 1 :])
+
+        return pack if self.packs else unpack
+
+
+class Launcher(NamedTuple):
+    """A way to run an operation with given parameters: on arrays as they are, in tiles, or through codes in bytes."""
+
+    plan: LaunchPlan
+    view: View
+    draws: bool  # whether the last operand is noise
+    codes: CodesInBytes | None = None
+
+    def bind(self, checks: Checks, in_c_order: bool = True) -> Execute:
+        """Return what runs on x, result, scale, zero point and a last operand as callers give them, where checks pass.
+
+        The last operand is the noise by which codes are rounded, or the sums to which errors are added, or None. What
+        runs returns the status, or `UNFIT` if a check fails and nothing was written. Without `in_c_order` it copies
+        parameters that are not in C order. Unpacked codes share memory with no operand.
+        """
+        if self.codes is not None:
+            checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
+        launch = bind(self.plan, checks)
+        arranged = self.view.to_kernel
+        words_of = self.view.words_of
+
+        def launch_drawing(x: Array, out: Array, scale: Array, zero_point: Array, noise: Noise) -> int:
+            return launch(x, out, scale, zero_point, words_of(noise))
+
+        in_order: Execute = launch_drawing if self.draws else launch
+
+        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, last: Noise | Array | None) -> int:
+            return in_order(x, out, arranged(scale), arranged(zero_point), last)
+
+        execute = in_order if in_c_order and not self.view.parameter_order else launch_arranged
+        return execute if self.codes is None else self.codes.through(execute)
+
+    def bind_to_parameters(
+        self,
+        rules: ParameterRules,
+        x: Array,
+        out: Array | None,
+        nbytes: int,
+        parameters: Parameters,
+        scale: Any,
+        zero_point: Any,
+    ) -> Execute:
+        """Return the same with checks of parameters, or what refuses all where these have to be made ready.
+
+        Scale and zero point are as the caller gives them; `nbytes` is the size of a result to be made.
+        """
+        if parameters.tensor_scale or not _pass_as_they_are(rules, scale, zero_point, parameters):
+            return refuse_all_operands
+        qtype = rules.qtype
+        in_kernel = in_bits(parameters)
+        signed, zero = rules.allowed
+        checks = Checks.of(
+            x,
+            out,
+            nbytes,
+            scales=parameters.scale.nbytes,
+            zeros=parameters.zero_point.nbytes,
+            scale=in_kernel.scale.dtype,
+            signed=signed,
+            zero_point=in_kernel.zero_point.dtype,
+            codes=(qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
+            scalars=(parameters.scale.dtype.type, parameters.zero_point.dtype.type),
+            zero=zero,
+        )
+        return self.bind(checks, parameters.scale.flags.c_contiguous and parameters.zero_point.flags.c_contiguous)
+
+    def execute(
+        self,
+        x: Array,
+        out: Array,
+        scale: Array,
+        zero_point: Array,
+        tensor: Any = None,
+        last: Any = None,
+    ) -> int:
+        """Run on valid arrays, with parameters in the dtypes that kernels read; return the status.
+
+        `tensor` is the scale of the whole array, `last` is as in `bind`.
+        """
+        plan = self.plan if tensor is None else with_tensor(self.plan, float(tensor))
+        execute: Execute = functools.partial(run, plan)
+        if self.codes is not None:
+            execute = self.codes.through(execute)
+        to_kernel = self.view.to_kernel
+        last = self.view.words_of(last) if self.draws else last
+        return execute(x, out, to_kernel(scale), to_kernel(zero_point), last)
+
+
+def choose_launcher(
+    spec: OpSpec,
+    granularity: Granularity,
+    x: Array,
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtypes: tuple[np.dtype[Any], ...],
+    plan: Callable[..., LaunchPlan],
+    scale_order: tuple[int, ...] | None = None,
+) -> Launcher:
+    """Choose how to run an operation with given parameters, on arrays whose elements are not looked at.
+
+    `out` is None for a result in the memory order of x. `dtypes` are the dtypes of source, result, scale and zero
+    point, `shape` is the shape of the values, and `scale_order` has the axes of scales from the slowest to the fastest,
+    if their memory has no gaps.
+    """
+    dtypes = tuple(map(native, dtypes))
+    packed_format = spec.packed_format
+    reads = spec.op == "compare"
+    if packed_format is not None:
+        operand = X if spec.op == "dequantize" else OUT
+        packed = out if operand == OUT else x
+        view = arrange_packed(shape, granularity, packed, packed_format.group)
+        if view is None:
+            codes = np.empty(shape, packed_format.unpacked_dtype)
+            x, out = (x, codes) if operand == OUT else (codes, out)
+            dtypes_of_codes = tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes))
+            unpacked = choose_launcher(spec.unpacked, granularity, x, out, shape, dtypes_of_codes, plan, scale_order)
+            return unpacked._replace(codes=_codes(spec, packed_format, operand, packed, codes))
+        view = view.of(x, out, dtypes[1], reads)
+    else:
+        view = arrange(x, out, granularity, dtypes[1], given=True, reads=reads, scale_order=scale_order)
+    return Launcher(plan(spec, view, *dtypes), view, spec.draws)
+
+
+def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array | None, codes: Array) -> CodesInBytes:
+    packs = spec.op == "quantize"
+    if packs:
+        move: Callable[[Array, Array], object] = packer(codes, packed, code_format)
+    else:
+        assert packed is not None
+        move = unpacker(packed, codes, code_format)
+    return CodesInBytes(
+        move=move,
+        operand=operand,
+        packs=packs,
+        shape=codes.shape,
+        dtype=codes.dtype,
+        raises_nan=packs and spec.nan == "raise",
+    )
+
+
+# --- parameters as callers give them ----------------------------------------------------------------------------------
+
+
+def in_bits(parameters: Parameters) -> Parameters:
+    """Return parameters as kernels can read them."""
+    return parameters._replace(scale=as_bits(parameters.scale), zero_point=as_bits(parameters.zero_point))
+
+
+def as_bits(array: Array) -> Array:
+    """Return an array of floats of at most two bytes as the bits of its elements, any other as it is."""
+    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 2 else array.view(f"u{array.dtype.itemsize}")
+
+
+def _pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: Parameters) -> bool:
+    """Whether the driver can read parameters as the caller gave them once they are contiguous.
+
+    `ready` are the prepared parameters.
+    """
+    if not _passes(scale, ready.scale, (float, np.float64)):
+        return False
+    zero = ready.zero_point
+    qtype = rules.qtype
+    if zero_point is None:
+        return zero.nbytes <= _KEPT_ZEROS
+    if rules.convention.zero_point != "integer":
+        return _passes(zero_point, zero, (float, np.float64))
+    checked = zero.itemsize == 1 or (qtype.fills_storage and qtype.has_zero_point)  # the driver reads bytes
+    return checked and _passes(zero_point, zero, (int,))
+
+
+_KEPT_ZEROS = 1 << 16  # most bytes of zero points that a plan keeps for callers who give no zero points
+
+
+def _passes(number: object, ready: Array, numbers: tuple[type, ...]) -> bool:
+    if number is ready:
+        return ready.flags.aligned and ready.dtype.isnative
+    return not ready.shape and is_read_as_it_is(number, ready.dtype, numbers)

@@ -19,30 +19,28 @@ from fastq.engine.runtime import driver
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.tiling import Demands
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.pointers import ElementOperands, NoisyOperands
-from fastq.kernels.storage import bits_of, is_wide, register_elements
+from fastq.kernels.pointers import ElementOperands, NoisyOperands, ParameterOperands
+from fastq.kernels.storage import bits_of, computes_in_float64, register_elements
 from fastq.plan import policy, slots
-from fastq.plan.arrange import View, arrange, arrange_packed
+from fastq.plan.arrange import NOT_STRIDED, View, arrange, arrange_packed
 from fastq.plan.by_parameters import plan_elementwise
-from fastq.plan.in_steps import InSteps, ParameterChoice
+from fastq.plan.in_steps import InSteps, ParameterChoice, plan_parameters
 from fastq.plan.kernel_call import (
     element_types,
-    kernel_address,
     kernel_args,
+    load_or_compile_kernel,
     tile_if_fits,
     with_tensor,
 )
 from fastq.plan.launch import BoundLaunch, Execute, run_on_no_elements
-from fastq.plan.layout import Layout
-from fastq.plan.memory import NOT_STRIDED
-from fastq.plan.range_work import Work, plan_kept_parameters, plan_parameters
-from fastq.plan.reduction import plan_minmax
+from fastq.plan.layout import NO_LAYOUT, Layout
+from fastq.plan.nan_and_infinity import refuse_range
+from fastq.plan.reduction import accumulator_of, plan_minmax
 from fastq.plan.result import Result
 from fastq.plan.spec import Arithmetic, OpSpec
-from fastq.plan.stochastic_rounding import words_of
 from fastq.plan.tensor_scale import TensorScale
 from fastq.requests.importance import as_importance
-from fastq.requests.quantization import shape_of_ranges
+from fastq.requests.quantization import Request, shape_of_ranges
 from fastq.requests.stochastic_rounding import Noise
 from fastq.results import QParams
 from fastq.system.arguments import native
@@ -51,27 +49,66 @@ from fastq.system.dtypes import Array
 Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and the parameters
 
 
-def bind_work(work: Work, x: Array, out: Any, importance: Any) -> Callable[..., Quantized]:
-    """Return a function that does the work on arrays like these: in one plan if possible, else in steps."""
-    request = work.request
+class Work(NamedTuple):
+    """The work of a call that computes parameters from ranges; it keeps no array."""
+
+    request: Request
+    spec: OpSpec
+    result: Result | None = None  # None: only parameters are requested
+
+    def refuse(self, status: int, *operands: Any) -> None:
+        """Raise the error of a status."""
+        refuse_range(status, *operands, nan=self.request.nan)
+
+    @property
+    def has_tensor_scale(self) -> bool:
+        """Whether block scales are in units of one scale for the whole array."""
+        return self.request.qtype.has_tensor_scale
+
+
+def bind_work(
+    request: Request, spec: OpSpec, result: Result | None, x: Array, out: Any, importance: Any
+) -> Callable[..., Quantized]:
+    """Return a function that does the work on arrays like these: in one plan if possible, else in steps.
+
+    Without a result only parameters are requested.
+    """
+    work = Work(request, spec, result)
     if importance is not None:
         as_importance(importance, x.shape, request)
     if not x.size:
         shape = shape_of_ranges(x.shape, request.granularity)
-        return with_new_parameters(work, BoundLaunch(work.refuse, run_on_no_elements, run_on_no_elements), shape=shape)
+        return _with_new_parameters(work, BoundLaunch(work.refuse, run_on_no_elements, run_on_no_elements), shape=shape)
     target = None if out is None else np.asarray(out)
     one_plan = OnePlan.of(work, x, target)
     if one_plan is not None:
-        return with_new_parameters(work, one_plan.bind(x, target), one_plan.view, begin=one_plan.plan.begin)
-    choice = ParameterChoice(x, request, work.spec)
-    if work.result is not None:
-        return with_new_parameters(work, InSteps(work, choice).bind(x, target), choice.view)
+        return _with_new_parameters(work, one_plan.bind(x, target), one_plan.view, begin=one_plan.plan.begin)
+    choice = ParameterChoice(x, request, spec)
+    if result is not None:
+        in_steps = InSteps(request, spec, result, choice)
+        return _with_new_parameters(work, in_steps.bind(x, target), choice.view)
     launch = BoundLaunch(work.refuse, choice.execute, choice.launch or choice.execute)
     begin = choice.reduce.plan.begin if choice.launch else tuple
-    return with_new_parameters(work, launch, choice.view, begin=begin)
+    return _with_new_parameters(work, launch, choice.view, begin=begin)
 
 
-def with_new_parameters(
+def bind_ranges(request: Request, spec: OpSpec, lo: Array) -> Callable[..., Quantized]:
+    """Return a function that computes parameters of ranges that are known, given their minima and maxima."""
+    dtype = accumulator_of(native(lo.dtype))
+    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else run_on_no_elements
+
+    @in_standard_mode
+    def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
+        ends = (np.ascontiguousarray(end, dtype) + dtype.type(0) for end in (lo, hi))  # never -0.0
+        return plan(None, None, scale, zero_point, None, *ends)
+
+    def refuse(status: int, lo: Array, hi: Array, *_: object) -> None:
+        refuse_range(status, np.stack([lo, hi]), nan=request.nan)
+
+    return _with_new_parameters(Work(request, spec), BoundLaunch(refuse, execute, execute), shape=lo.shape)
+
+
+def _with_new_parameters(
     work: Work,
     bound: BoundLaunch,
     view: View | None = None,
@@ -92,8 +129,9 @@ def with_new_parameters(
     shape : tuple of int
         The shape of parameters, if there is no view.
     begin : callable
-        Makes the operands after parameters. If there is a scale of the whole array, importance or noise, these are the
-        operands instead, in this order, with None for importance that is not given.
+        Makes the operands after parameters, where a range alone gives these: the minima and maxima of no elements, or
+        nothing. A launch with a scale of the whole array, a search or noise makes its own, and is given the scale to
+        write to, the importance and the noise instead.
     """
     request = work.request
     qtype = request.qtype
@@ -104,33 +142,34 @@ def with_new_parameters(
     new_result: Callable[[], Any] = type(None) if work.result is None else work.result.new
     new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
     new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-    new_others = _new_tensor_scale if has_tensor_scale else tuple if request.stochastic else begin
+    needs_more_than_ranges = has_tensor_scale or request.search is not None or request.stochastic
     from_kernel = None if view is None or view.order is None else view.from_kernel
     scale_dtype = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
     zero_point_dtype = qtype.storage if qtype.element else None
     launch = bound.launch
     settle = bound.settle
-    with_values = request.template.with_values
+    with_values = request.params_without_numbers.with_values
     count = math.prod(shape)
     # scales of values that are returned without parameters are rounded where values are computed
     rounds = count > 0 and work.spec.op != "fake" and bool(work.spec.arithmetic.rule.kept)
-    keep = driver.bind(plan_kept_parameters(work.spec, count)) if rounds else None
-    # how many of the operands after parameters are read, so that an error can be explained by them
-    read = 3 if request.stochastic else 2 if request.search is not None else 1
+    keep = driver.bind(_plan_kept_parameters(work.spec, count)) if rounds else None
 
     # a closure, which takes half the time of a method
-    def call(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
+    def launch_with_new_parameters(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
         result = new_result() if out is None else out
         scale = new_scale()
         zero_point = new_zero_point()
-        others = new_others()
-        if importance is not None or noise is not None:
-            tensor_scale = others[0] if has_tensor_scale else None
+        tensor_scale = None
+        if needs_more_than_ranges:
+            tensor_scale = np.ones((), np.float32) if has_tensor_scale else None
             weights = None if importance is None else _as_importance(importance, x.shape, request)
-            others = (tensor_scale, weights) if noise is None else (tensor_scale, weights, noise)
-        status = launch(x, result, scale, zero_point, *others)
-        if status:
-            settle(status, x, result, scale, zero_point, *others[:read])
+            status = launch(x, result, scale, zero_point, tensor_scale, weights, noise)
+            if status:
+                settle(status, x, result, scale, zero_point, tensor_scale, weights, noise)
+        else:
+            status = launch(x, result, scale, zero_point, *begin())
+            if status:
+                settle(status, x, result, scale, zero_point)
         if keep is not None:
             keep(None, None, scale, zero_point)
         if from_kernel is not None:
@@ -142,17 +181,13 @@ def with_new_parameters(
             zero_point = zero_point.view(zero_point_dtype)
         params = with_values(scale, zero_point)
         if has_tensor_scale:
-            vars(params)["tensor_scale"] = others[0]
+            vars(params)["tensor_scale"] = tensor_scale
         return result, params
 
-    return call
+    return launch_with_new_parameters
 
 
 _as_importance = in_standard_mode(as_importance)
-
-
-def _new_tensor_scale() -> tuple[Array]:
-    return (np.ones((), np.float32),)
 
 
 # --- one plan ---------------------------------------------------------------------------------------------------------
@@ -176,13 +211,13 @@ class OnePlan(NamedTuple):
         if view is None:
             return None
         # in two passes over strided memory, each should visit x in an order of its own
-        one_pass = not (view.direct or view.is_in_order(x))
+        only_one_pass = not (view.direct or view.is_in_order(x))
         plan = plan_ranged(
             work.spec,
             view,
             src=native(x.dtype),
             dst=work.result.dtype,
-            one_pass=one_pass,
+            only_one_pass=only_one_pass,
             draws=request.stochastic,
         )
         return None if plan is None else cls(work, work.result, view, plan)
@@ -195,12 +230,20 @@ class OnePlan(NamedTuple):
         execute = self._runner(self.plan, x)
         run_checked: Execute = driver.bind(self.plan.plan, driver.Checks.of(x, out, self.result.nbytes))
 
-        def run_drawing(*operands: Any) -> int:
-            return run_checked(*operands[:4], *self.plan.operands(self.view, operands[-1]))
+        def run_drawing(
+            x: Array,
+            out: Array,
+            scale: Array,
+            zero_point: Array,
+            tensor: Array | None,
+            importance: None,  # for a search, which no single plan has
+            noise: Noise,
+        ) -> int:
+            return run_checked(x, out, scale, zero_point, *self.plan.operands(self.view, noise))
 
         launch = run_drawing if self.work.request.stochastic else run_checked
         if self.work.has_tensor_scale:
-            launch = execute if out is None else driver.never_fits  # new memory is shared with nothing
+            launch = execute if out is None else driver.refuse_all_operands  # new memory is shared with nothing
         return BoundLaunch(self.work.refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
 
     def _runner_for(self, source: Array, out: Array) -> Execute:
@@ -208,13 +251,22 @@ class OnePlan(NamedTuple):
         plan = self._plan_again(self.view.of(source, out), source)
         return self._run_in_order if plan is None else self._runner(plan, source)
 
-    def _run_in_order(self, x: Array, out: Array, *parameters: Array) -> int:
+    def _run_in_order(
+        self,
+        x: Array,
+        out: Array,
+        scale: Array,
+        zero_point: Array,
+        tensor: Array | None = None,
+        importance: None = None,
+        noise: Noise | None = None,
+    ) -> int:
         """Run on copies in the order of the view: rows of a copy without gaps may be too long for a tile."""
         x = self.view.in_order(x)
         target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of x
         plan = self._plan_again(self.view.of(x, target), x)
         assert plan is not None  # this memory goes through no tiles
-        status = self._runner(plan, x)(x, target, *parameters)
+        status = self._runner(plan, x)(x, target, scale, zero_point, tensor, importance, noise)
         out[...] = target
         return status
 
@@ -276,7 +328,7 @@ class RangedPlan(NamedTuple):
         no_noise_and_ranges = self.begin()
         if noise is None:
             return no_noise_and_ranges
-        return words_of(noise, view.shape, view.order), *no_noise_and_ranges[1:]
+        return view.words_of(noise), *no_noise_and_ranges[1:]
 
 
 def plan_ranged(
@@ -284,7 +336,7 @@ def plan_ranged(
     view: View,
     src: np.dtype[Any],
     dst: np.dtype[Any],
-    one_pass: bool = False,
+    only_one_pass: bool = False,
     draws: bool = False,
 ) -> RangedPlan | None:
     """Plan one pass if it is possible, else two passes.
@@ -297,7 +349,7 @@ def plan_ranged(
         How kernels see the arrays.
     src, dst : dtype
         The dtypes of source and result.
-    one_pass : bool
+    only_one_pass : bool
         Refuse two passes.
     draws : bool
         Whether codes are rounded at random.
@@ -307,11 +359,11 @@ def plan_ranged(
     RangedPlan or None
         None if two passes are refused, or if Python has something to do between them: it marks blocks that have NaN.
     """
-    fused = _plan_fused(spec.at_random if draws else spec, view, src, dst, one_pass)
+    fused = _plan_fused(spec.at_random if draws else spec, view, src, dst, only_one_pass)
     if fused is not None:
         return RangedPlan(fused)
     marks_blocks = spec.nan == "keep" and spec.arithmetic.scale_format is not None
-    if one_pass or marks_blocks:
+    if only_one_pass or marks_blocks:
         return None
     scheme = spec.range_scheme
     reduction = plan_minmax(view, spec.nan, src)
@@ -344,13 +396,13 @@ class FusedLoop(NamedTuple):
 
 
 def _fused_loop(
-    spec: OpSpec, view: View, src: np.dtype[Any], kinds: ElementOperands | NoisyOperands
+    spec: OpSpec, view: View, src: np.dtype[Any], operands: ElementOperands | NoisyOperands
 ) -> FusedLoop | None:
     """Choose the loop of one pass; None if parts leave the cache or are too few for the threads."""
     layout = view.layout
     size = math.prod(view.shape)
-    columns = policy.columns_together(layout, _compute_size(spec.arithmetic, kinds))
-    lanes = register_elements(*kinds[:3])
+    columns = policy.columns_together(layout, _compute_size(spec.arithmetic, operands))
+    lanes = register_elements(operands.src, operands.dst, operands.scale)
     if not policy.fits_one_pass(layout, columns, policy.threads_for(size)):
         return None
     if policy.has_short_runs(layout, spec.op, lanes):
@@ -358,7 +410,7 @@ def _fused_loop(
     if spec.draws and not policy.can_draw_in_one_pass(layout):
         return None
     if layout.inner > 1:
-        row_bytes = layout.inner * bits_of(kinds.src) // 8
+        row_bytes = layout.inner * bits_of(operands.src) // 8
         if view.memory != NOT_STRIDED or not policy.columns_stay_in_cache(layout, row_bytes, size, src):
             return None
         return FusedLoop(
@@ -387,18 +439,18 @@ def _fused_loop(
 
 
 def _plan_fused(
-    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
+    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], only_one_pass: bool
 ) -> driver.LaunchPlan | None:
-    """Plan one pass, or return None; `refuse_rereads` as in `Demands`."""
+    """Plan one pass, or return None; `only_one_pass` refuses tiles that read elements again."""
     scheme = spec.range_scheme
-    kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
-    loop = _fused_loop(spec, view, src, kinds)
+    operands = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
+    loop = _fused_loop(spec, view, src, operands)
     if loop is None:
         return None
     size = math.prod(view.shape)
-    kernel = kernel_address(
+    kernel = load_or_compile_kernel(
         loop.function,
-        kinds,
+        operands,
         spec.op,
         spec.arithmetic,
         nan=spec.nan,
@@ -406,7 +458,9 @@ def _plan_fused(
         block=loop.block,
         together=loop.together,
     )
-    streaming = policy.store_mode(size, *kinds[:2], loop.store_layout, loop.store_unit, codes=spec.op == "quantize")
+    streaming = policy.store_mode(
+        size, operands.src, operands.dst, loop.store_layout, loop.store_unit, codes=spec.op == "quantize"
+    )
     plan = driver.plan_launch(
         kernel,
         slots.CONVERT_AT_RANDOM if spec.draws else slots.CONVERT,
@@ -416,14 +470,26 @@ def _plan_fused(
         size=loop.unit_size,
         chunk_multiple=loop.chunk_multiple,
     )
-    demands = Demands(unit=loop.tile_unit, whole=loop.tile_whole, refuse_rereads=refuse_rereads)
-    return tile_if_fits(plan, view.shape, view.memory, kinds[:2], demands=demands)
+    demands = Demands(unit=loop.tile_unit, whole=loop.tile_whole, refuse_rereads=only_one_pass)
+    return tile_if_fits(plan, view.shape, view.memory, (operands.src, operands.dst), demands=demands)
 
 
-def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands | NoisyOperands) -> int:
+def _compute_size(arithmetic: Arithmetic, operands: ElementOperands | NoisyOperands) -> int:
     """Return the bytes of a number of the type that a kernel computes in."""
     if arithmetic.rule.compute:
         return np.dtype(arithmetic.rule.compute).itemsize
-    if isinstance(kinds.scale, np.dtype):
-        return kinds.scale.itemsize
-    return 8 if is_wide(kinds[0]) else 4
+    if isinstance(operands.scale, np.dtype):
+        return operands.scale.itemsize
+    return 8 if computes_in_float64(operands.src) else 4
+
+
+def _plan_kept_parameters(spec: OpSpec, count: int) -> driver.LaunchPlan:
+    """Plan to round `count` scales and offsets, with which codes were computed, to what is kept."""
+    scheme = spec.range_scheme
+    kernel = load_or_compile_kernel(
+        "body.range_parameters.kept_parameters",
+        ParameterOperands(scheme.scale_dtype, scheme.zero_point_dtype),
+        "quantize",
+        spec.arithmetic,
+    )
+    return driver.plan_launch(kernel, slots.KEPT_PARAMETERS, kernel_args(NO_LAYOUT), count, policy.threads_for(count))

@@ -9,41 +9,94 @@ output share.
 
 From a public function to its kernel, name by name, where calls go through a record, a string or an address:
 
-1. The public function in fastq/ops/ hands its record, an `Operation`, to `call`. For a new key `_resolve` calls the
-   record's `resolve`: the function `_resolve_...` right above the record.
-2. That has fastq/plan/ make a plan: by_range.py, by_parameters.py and others choose a loop, by a string such as
-   "traversal.runs.runs", and a class of operands, such as `ElementOperands`, and hand both to `kernel_address` of
-   plan/kernel_call.py.
-3. This is `kernel_address` of kernels/build.py, looked up by its name where the machine code is not there yet. There
+1. The public function in fastq/ops/ hands its record, an `Operation`, to `run_operation`. For a new key `_resolve`
+   calls the record's `resolve`: the function `_resolve_...` right above the record. The bound call that it returns, an
+   inner function such as `quantize_by_range`, is called at the end of `run_operation`.
+2. That has fastq/plan/ make a plan, or makes it itself where no other operation has the like: by_range.py,
+   by_parameters.py and others choose a loop, by a string such as "traversal.runs.runs", and a class of operands, such
+   as `ElementOperands`, and hand both to `load_or_compile_kernel` of plan/kernel_call.py.
+3. Where the machine code is not there yet, this imports `compile_loop` of kernels/build.py and has it called. There
    `loop_by_name` imports the function that the string names: `runs` of kernels/traversal/runs.py.
-4. The loop visits elements, and calls the body of its operands for each run of them. `with_body` in kernels/pointers.py
-   names the module in kernels/body/ by the operands, `import_body` of kernels/build.py imports it, and the last lines
-   of that module put its functions into `BODIES`: ``convert`` for `ElementOperands`.
+4. The loop visits elements, and calls the body of its operands for each run of them (`run`) or for each register
+   (`compute`). `with_body` in kernels/pointers.py names the module in kernels/body/ by the operands, `import_body` of
+   kernels/build.py imports it, and the last lines of that module put its functions into `BODIES`: ``convert`` for
+   `ElementOperands`.
 5. The address of the compiled loop goes into the words of a `LaunchPlan`. `bind` of engine/runtime/driver.py joins
    these with the compiled driver, `drive` of engine/runtime/drive.py, which calls the address with parts of the arrays:
-   `entry` of kernels/build.py.
+   `entry` of kernels/build.py. What `bind` returns is the `launch` of a `BoundLaunch`, plan/launch.py, which the bound
+   call of step 1 calls.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
+from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.plan import adapters
-from fastq.plan.operation import BoundCall, Operation
 from fastq.requests.stochastic_rounding import Noise
-from fastq.system.arguments import as_array
+from fastq.system.arrays_of_callers import as_array
+
+# A plan with its threads and checks, as the plan cache keeps it. It is called with the four operands of a call, then
+# with QParams, a bias or None, as the operation takes it, and, if codes are rounded at random, with the random numbers.
+BoundCall = Callable[..., Any]
 
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
 _C_CONTIGUOUS = 0x1  # NPY_ARRAY_C_CONTIGUOUS: strides follow from the shape
 _SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, np.uint8))
+
+
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, since it is part of the key of the plan cache
+class Operation:
+    """An operation of fastq: everything that is known of it before a caller gives arguments.
+
+    Each public function that launches kernels has such a record in its module of `fastq.ops`, below the function that
+    resolves its calls, such as BITROUND in ops/bitround.py.
+
+    Attributes
+    ----------
+    name : str
+        The name of this record in its module.
+    function : str
+        The public function as callers write it after ``fastq.``, for errors.
+    resolve : callable
+        Takes a `Call` and its operands, validates everything that dtypes, shapes and options tell, and returns a
+        `BoundCall`.
+    options : type
+        The named tuple of the options, with their defaults.
+    operands : tuple of str
+        The arrays and numbers as the public function calls them, in the order of `run_operation`.
+    labels : str
+        How a result for a DataArray gets its labels back: "codes", "elements" or "ranges"; empty if it gets none.
+    """
+
+    name: str
+    function: str
+    resolve: Callable[..., BoundCall]
+    options: type[Any]
+    operands: tuple[str, ...]
+    labels: str = ""
+
+    def __reduce__(self) -> tuple[Callable[..., Operation], tuple[str, str]]:
+        """Pickle the place of the record, so that a task of dask gets the one of its process."""
+        return _record, (self.resolve.__module__, self.name)
+
+
+def _record(module: str, name: str) -> Operation:
+    """Return the record of a module that pickle names."""
+    __import__(module)
+    record: Operation = getattr(sys.modules[module], name)
+    return record
 
 
 class PlanCache:
@@ -80,9 +133,10 @@ class PlanCache:
 
 
 plans = PlanCache()
+threadpool.when_changed(plans.clear)
 
 
-def call(
+def run_operation(
     operation: Operation,
     x: Any,
     y: Any = None,
@@ -93,8 +147,9 @@ def call(
     qparams: Any = None,
     shape: Any = None,
     noise: Noise | None = None,
+    bias: Any = None,
 ) -> Any:
-    """Launch the plan of a call; the call is resolved if there is no plan yet.
+    """Run an operation on operands by the plan of such calls; the call is resolved if there is no plan yet.
 
     Parameters
     ----------
@@ -107,17 +162,19 @@ def call(
     types : tuple of type
         The types of the first options, which are numbers, since True == 1 == 1.0.
     qparams : QParams, optional
-        Parameters, which are passed on to the plan. The parts on which a plan may depend are among the options, too.
+        Parameters, which are passed on to the plan. What a plan may depend on in them is among the options, too.
     shape : tuple of int, optional
         The shape of the values, if packed codes do not determine it.
     noise : Noise, optional
         The random numbers for rounding, on which no plan depends.
+    bias : ndarray or DataArray, optional
+        The bias of `fastq.requantize`. What a plan may depend on in it is among the options: `key_of_bias`.
     """
     if type(x) is not ndarray:
         if (adapter := adapters.adapter_of(x)) is not None:
-            arguments = Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape, noise)
-            return adapter.call(arguments)
-        x = as_array(x, operation.operands[0])
+            named = operation.options(*options)
+            return adapter.take_call(Call(operation, (x, y, a, b), qparams, named, types, shape, noise, bias))
+        x = as_array(x, operation.operands[0], has_gaps="gaps" in operation.options._fields)
     recent = plans.recent
     try:
         key = key_of(operation, x, y, a, b, options, types, shape)
@@ -125,14 +182,17 @@ def call(
     except Exception:  # an object that is not hashable or can't be inspected: validation explains the error
         key = plan = None
     if plan is None:
-        plan = _resolve(Call(operation, (x, y, a, b), qparams, operation.options(*options), types, shape))
+        named = operation.options(*options)
+        plan = _resolve(Call(operation, (x, y, a, b), qparams, named, types, shape, bias=bias))
         if key is not None and _are_immutable((*options, shape)):
             plans.insert(key, plan, recent)
+    if bias is not None:
+        return plan(x, y, a, b, bias)
     return plan(x, y, a, b, qparams) if noise is None else plan(x, y, a, b, qparams, noise)
 
 
 class Call(NamedTuple):
-    """The arguments of `call`, as resolvers and adapters take them. No plan may hold its arrays."""
+    """The arguments of `run_operation`, as resolvers and adapters take them. No plan may hold its arrays."""
 
     operation: Operation
     operands: tuple[Any, Any, Any, Any]  # x, y, a and b
@@ -141,10 +201,15 @@ class Call(NamedTuple):
     types: tuple[type, ...]
     shape: Any
     noise: Noise | None = None
+    bias: Any = None  # of `fastq.requantize`
+
+    def with_bias(self, bias: ndarray | None) -> Call:
+        """Return the same call of `fastq.requantize` with another bias, of which the options have the key."""
+        return self._replace(bias=bias, options=self.options._replace(key=key_of_bias(bias)))
 
     def make(self) -> Any:
         """Make the call."""
-        return call(
+        return run_operation(
             self.operation,
             *self.operands,
             options=self.options,
@@ -152,7 +217,13 @@ class Call(NamedTuple):
             qparams=self.qparams,
             shape=self.shape,
             noise=self.noise,
+            bias=self.bias,
         )
+
+
+def key_of_bias(bias: ndarray | None) -> Any:
+    """Return what a plan may depend on in a bias."""
+    return None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
 
 
 def key_of(
@@ -183,8 +254,8 @@ def key_of(
         else (y.dtype, y.shape, flags := y.flags.num, None if flags & _C_CONTIGUOUS else y.strides)
         if type(y) is ndarray
         else _description_of(y),
-        kind if (kind := type(a)) in _SCALARS else _description_of(a),
-        kind if (kind := type(b)) in _SCALARS else _description_of(b),
+        operand_type if (operand_type := type(a)) in _SCALARS else _description_of(a),
+        operand_type if (operand_type := type(b)) in _SCALARS else _description_of(b),
     )
 
 
@@ -204,13 +275,15 @@ def _are_immutable(options: tuple[Any, ...]) -> bool:
     A caller's class is a dtype by an attribute that may change; those of JAX, with their own class, do not change.
     """
     for option in options:
-        kind = type(option)
-        if kind is type:
+        option_type = type(option)
+        if option_type is type:
             known = option in _IMMUTABLE or issubclass(option, np.generic)
-        elif issubclass(kind, tuple):
+        elif issubclass(option_type, tuple):
             known = _are_immutable(option)
         else:
-            known = kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
+            known = option_type in _IMMUTABLE or issubclass(
+                option_type, np.number | np.bool_ | np.dtype | type | IntEnum
+            )
         if not known:
             return False
     return True

@@ -48,7 +48,7 @@ def native_code() -> AbstractContextManager[None]:
     return code.use_native()
 
 
-def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
+def in_standard_mode_when_called(function: Callable[P, T]) -> Callable[P, T]:
     """Make a function compute in the mode of IEEE 754; compiled code is loaded when it is called."""
 
     @functools.wraps(function)

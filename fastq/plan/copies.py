@@ -1,4 +1,7 @@
-"""Copy arrays between contiguous and other memory, tile by tile on all threads; pack and unpack codes of few bits."""
+"""Copy arrays between contiguous and other memory, tile by tile on all threads; pack and unpack codes of few bits.
+
+An x that shares memory with the output is copied by `_copy_if_overlapping` of launch.py.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,9 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.pointers import CopyOperands
 from fastq.kernels.storage import ElementType, StorageFormat, bits_of
 from fastq.plan import policy
-from fastq.plan.arrange import with_last
-from fastq.plan.kernel_call import kernel_address, kernel_args, tile_if_fits
+from fastq.plan.arrange import NOT_STRIDED, StridedOperands, memory_of, with_last
+from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel, tile_if_fits
 from fastq.plan.layout import Layout
-from fastq.plan.memory import NOT_STRIDED, StridedOperands, memory_of
 from fastq.plan.policy import store_mode
 from fastq.plan.slots import COPY
 from fastq.system.arguments import native
@@ -98,7 +100,7 @@ def plan_repack(
     """
     size = math.prod(shape)
     length = shape[-1] if shape else 1
-    kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
+    operands = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = policy.threads_for(size)
     codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
@@ -108,14 +110,14 @@ def plan_repack(
         streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )
     if dense:
-        kernel = kernel_address("body.repack.repack_elements", kinds, op, nan=nan)
+        kernel = load_or_compile_kernel("body.repack.repack_elements", operands, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
-        return tile_if_fits(plan, shape, memory, kinds)
-    kernel = kernel_address("body.repack.repack", kinds, op, nan=nan)
+        return tile_if_fits(plan, shape, memory, operands)
+    kernel = load_or_compile_kernel("body.repack.repack", operands, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
-    bits_x, bits_y = (-(-length * bits_of(kind) // 8) * 8 for kind in kinds)
+    bits_x, bits_y = (-(-length * bits_of(element) // 8) * 8 for element in operands)
     demands = Demands(unit=length, whole=length, unit_bits=(bits_x, bits_y))
-    return tile_if_fits(plan, shape, memory, kinds, demands=demands)
+    return tile_if_fits(plan, shape, memory, operands, demands=demands)
 
 
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
@@ -126,10 +128,10 @@ def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOpera
     return plan
 
 
-def _as_integers(kind: ElementType) -> ElementType:
-    if isinstance(kind, StorageFormat):
-        return StorageFormat(kind.bits, False) if kind.element else kind
-    return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
+def _as_integers(element: ElementType) -> ElementType:
+    if isinstance(element, StorageFormat):
+        return StorageFormat(element.bits, False) if element.element else element
+    return np.dtype(np.uint8) if element.name in FLOAT_FORMATS else element
 
 
 # --- codes of few bits, along an axis ---------------------------------------------------------------------------------
@@ -153,13 +155,13 @@ def packer(
     if not codes.size:
         return lambda codes, packed: 0
     order = with_last(axis, codes.ndim)
-    kind = source or native(codes.dtype)
+    source_type = source or native(codes.dtype)
     rows = codes.transpose(order)
     packed_rows = None if packed is None else packed.transpose(order)
 
-    def plan(part: Array) -> LaunchPlan | None:
-        memory = StridedOperands(x=memory_of(part))
-        return plan_repack(part.shape, code_format, kind, code_format, memory, op, nan, threshold)
+    def plan(piece: Array) -> LaunchPlan | None:
+        memory = StridedOperands(x=memory_of(piece))
+        return plan_repack(piece.shape, code_format, source_type, code_format, memory, op, nan, threshold)
 
     launch, by_rows = _bind_rows(rows, plan)
     execute = with_copy_to(launch, packed_rows)
@@ -179,9 +181,9 @@ def unpacker(
     packed_rows = packed.transpose(order)
     rows = codes.transpose(order)
 
-    def plan(part: Array) -> LaunchPlan | None:
-        memory = StridedOperands(out=memory_of(part, writes=True))
-        return plan_repack(part.shape, code_format, code_format, target, memory)
+    def plan(piece: Array) -> LaunchPlan | None:
+        memory = StridedOperands(out=memory_of(piece, writes=True))
+        return plan_repack(piece.shape, code_format, code_format, target, memory)
 
     launch, by_rows = _bind_rows(rows, plan)
     gather = copy_from(packed_rows)

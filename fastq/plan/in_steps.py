@@ -13,16 +13,21 @@ import numpy as np
 
 from fastq.engine.runtime import driver
 from fastq.formats.floats import FLOAT_FORMATS, is_real
-from fastq.plan.by_parameters import plan_elementwise
-from fastq.plan.kernel_call import with_tensor
-from fastq.plan.launch import BoundLaunch, Execute, launcher
+from fastq.kernels.pointers import RangeOperands
+from fastq.plan import policy, slots
+from fastq.plan.by_parameters import choose_launcher, plan_elementwise
+from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel, with_tensor
+from fastq.plan.launch import BoundLaunch, Execute
+from fastq.plan.layout import NO_LAYOUT
+from fastq.plan.nan_and_infinity import refuse_range
 from fastq.plan.range_search import RangeSearch
-from fastq.plan.range_work import Work, plan_parameters
 from fastq.plan.reduction import Extremes, NanParts
+from fastq.plan.result import Result
 from fastq.plan.spec import OpSpec
 from fastq.plan.tensor_scale import TensorScale
 from fastq.requests.quantization import Request
 from fastq.requests.stochastic_rounding import Noise
+from fastq.system import tuning
 from fastq.system.dtypes import Array
 
 
@@ -55,6 +60,7 @@ class ParameterChoice:
         zero_point: Array,
         tensor: Array | None = None,
         importance: Array | None = None,
+        noise: None = None,  # codes are rounded at random, not parameters
     ) -> int:
         """Write parameters; return the status."""
         status = 0
@@ -77,27 +83,30 @@ class ParameterChoice:
 class InSteps(NamedTuple):
     """Launches with Python between them; strided memory goes through buffers twice."""
 
-    work: Work
+    request: Request
+    spec: OpSpec
+    result: Result
     choice: ParameterChoice
 
     def bind(self, x: Array, out: Array | None) -> BoundLaunch:
         """Bind the launches to arrays like these."""
         execute = self._runner(x, out)
-        launch: Execute = execute if out is None else driver.never_fits  # new memory is shared with nothing
-        return BoundLaunch(self.work.refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
+        launch: Execute = execute if out is None else driver.refuse_all_operands  # new memory is shared with nothing
+        refuse = functools.partial(refuse_range, nan=self.request.nan)
+        return BoundLaunch(refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
 
     def _runner(self, x: Array, out: Array | None) -> Execute:
-        request, spec, result = self.work
-        assert result is not None
+        request = self.request
+        spec = self.spec
         choice = self.choice
         scheme = spec.range_scheme
-        conversion = launcher(
+        conversion = choose_launcher(
             spec.by_parameters.at_random if request.stochastic else spec.by_parameters,
             request.granularity,
             x,
             out,
             shape=x.shape,
-            dtypes=(x.dtype, result.dtype, scheme.scale_dtype, scheme.zero_point_dtype),
+            dtypes=(x.dtype, self.result.dtype, scheme.scale_dtype, scheme.zero_point_dtype),
             plan=functools.partial(plan_elementwise, backward=True),
             scale_order=choice.view.parameter_order or tuple(range(x.ndim)),
         )
@@ -110,27 +119,52 @@ class InSteps(NamedTuple):
             zero_point: Array,
             tensor: Array | None = None,
             importance: Array | None = None,
-            *noise: Noise,
+            noise: Noise | None = None,
         ) -> int:
             status = choice.execute(x, out, scale, zero_point, tensor, importance)
             if status:
                 return status
-            return conversion.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, *noise)
+            return conversion.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, noise)
 
         return execute
 
     def _runner_for(self, x: Array, out: Array) -> Execute:
         """Return what runs on a copy of x with strides of its own, whose parameters are seen in another order."""
         from_kernel = self.choice.view.from_kernel
-        choice = ParameterChoice(x, self.work.request, self.work.spec)
-        execute_on_copy = InSteps(self.work, choice)._runner(x, out)
+        choice = ParameterChoice(x, self.request, self.spec)
+        execute_on_copy = self._replace(choice=choice)._runner(x, out)
 
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, *others: Any) -> int:
+        def execute(
+            x: Array,
+            out: Array,
+            scale: Array,
+            zero_point: Array,
+            tensor: Array | None = None,
+            importance: Array | None = None,
+            noise: Noise | None = None,
+        ) -> int:
             chosen_scale = np.empty(choice.view.layout.shape, scale.dtype)
             chosen_zero_point = np.zeros(choice.view.layout.shape, zero_point.dtype)
-            status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, *others)
+            status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, tensor, importance, noise)
             from_kernel(scale)[...] = choice.view.from_kernel(chosen_scale)
             from_kernel(zero_point)[...] = choice.view.from_kernel(chosen_zero_point)
             return status
 
         return execute
+
+
+def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:
+    """Plan to turn `count` ranges into scale and zero point."""
+    scheme = spec.range_scheme
+    loop = "parameters_of_many_ranges" if count >= tuning.current().batched_blocks else "parameters_of_ranges"
+    kernel = load_or_compile_kernel(
+        f"body.range_parameters.{loop}",
+        RangeOperands(
+            accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
+        ),
+        "quantize",
+        spec.arithmetic,
+        range_scheme=scheme.name,
+    )
+    args = kernel_args(NO_LAYOUT, spec.code_range)
+    return driver.plan_launch(kernel, slots.PARAMETERS_OF_RANGES, args, count, policy.threads_for(count))

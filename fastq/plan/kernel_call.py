@@ -8,43 +8,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.code import shipped_or_compiled
-from fastq.engine.runtime import threadpool
+from fastq.engine.code.shipped import Compile, shipped_or_compiled
 from fastq.engine.runtime.driver import LaunchPlan
 from fastq.engine.runtime.tiling import NO_DEMANDS, Demands, Elements, Operand, in_tiles
 from fastq.kernels.args import ARG_NAMES, IN_SQUARES, IN_TILE, KERNEL_ARGS
 from fastq.kernels.pointers import ElementOperands, NoisyOperands
 from fastq.kernels.storage import ElementType, bits_of
-from fastq.plan.arrange import View
-from fastq.plan.cache import plans
+from fastq.plan.arrange import Memory, StridedOperands, View
 from fastq.plan.layout import Layout
-from fastq.plan.memory import StridedOperands
 from fastq.plan.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 
 Array = NDArray[Any]
 
-# elements over which errors are added up before sums are added, so that the order does not depend on threads; results
-# depend on this number, so it is not a tuning constant
-ERRORS_CHUNK = 1 << 16
-
 _NO_NUMBERS = (0,) * len(ARG_NAMES)
-
-threadpool.when_changed(plans.clear)
-
+_NAMES_OF_ARGS = frozenset(ARG_NAMES)
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-# These are functions of fastq/kernels/build.py: `_kernel` is its `kernel_address`. They are named, not imported: where
-# machine code came with the package or is on disk, nothing of Numba is imported.
-_kernel = shipped_or_compiled("fastq.kernels.build", "kernel_address")
-pack_address = shipped_or_compiled("fastq.kernels.build", "pack_address")
-unpack_address = shipped_or_compiled("fastq.kernels.build", "unpack_address")
-requantize_address = shipped_or_compiled("fastq.kernels.build", "requantize_address")
-block_address = shipped_or_compiled("fastq.kernels.build", "block_address")
+def _import_compile_loop() -> Compile:
+    from fastq.kernels.build import compile_loop
+
+    return compile_loop
 
 
-def kernel_address(
+def _import_compile_cf_packing() -> Compile:
+    from fastq.kernels.build import compile_cf_packing
+
+    return compile_cf_packing
+
+
+def _import_compile_cf_unpacking() -> Compile:
+    from fastq.kernels.build import compile_cf_unpacking
+
+    return compile_cf_unpacking
+
+
+def _import_compile_requantization() -> Compile:
+    from fastq.kernels.build import compile_requantization
+
+    return compile_requantization
+
+
+def _import_compile_block_loop() -> Compile:
+    from fastq.kernels.build import compile_block_loop
+
+    return compile_block_loop
+
+
+# Each returns the address of machine code: from the package's library, else from disk, else the function of
+# fastq/kernels/build.py compiles it, which takes a sixth of a second. Only then is that imported, and Numba with it.
+_load_or_compile_loop = shipped_or_compiled(_import_compile_loop)
+load_or_compile_cf_packing = shipped_or_compiled(_import_compile_cf_packing)
+load_or_compile_cf_unpacking = shipped_or_compiled(_import_compile_cf_unpacking)
+load_or_compile_requantization = shipped_or_compiled(_import_compile_requantization)
+load_or_compile_block_loop = shipped_or_compiled(_import_compile_block_loop)
+
+
+def load_or_compile_kernel(
     loop: str,
     operands: Any,
     op: str,
@@ -57,17 +78,24 @@ def kernel_address(
     norm: float = 2.0,
     lanes_each: int = 1,
 ) -> int:
-    """Return the address of a loop, by its name below `fastq.kernels`, for operands and what `KernelSpec` says.
+    """Return the address of a loop's machine code, which is compiled if it is neither in the package nor on disk.
 
-    Operands say what the pointers point to, in the named tuple that the loop gets.
+    The loop is named as below `fastq.kernels`. Operands say what its pointers point to, in the named tuple that it
+    gets. All else is what `KernelSpec` says.
     """
-    return _kernel(loop, operands, op, *arithmetic, nan, range_scheme, block, together, norm, lanes_each)
+    rule = arithmetic.rule
+    code_format = arithmetic.code_format
+    scale_format = arithmetic.scale_format
+    return _load_or_compile_loop(
+        loop, operands, op, rule, code_format, scale_format, nan, range_scheme, block, together, norm, lanes_each
+    )
 
 
 def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float) -> Array:
     """Return the numeric arguments of a kernel, other `numbers` by their names in `KERNEL_ARGS`."""
     bounds = dict(zip(("lowest", "highest"), code_range, strict=True))
-    fields = vars(layout) | bounds | {"tensor": 1.0, "merged": 1, "chunk": ERRORS_CHUNK} | numbers
+    fields = vars(layout) | bounds | {"tensor": 1.0, "merged": 1} | numbers
+    assert _NAMES_OF_ARGS.issuperset(numbers), numbers
     return np.array([tuple(map(fields.get, ARG_NAMES, _NO_NUMBERS))], KERNEL_ARGS)
 
 
@@ -80,8 +108,10 @@ def element_types(
     scale_format = spec.arithmetic.scale_format
     src = code_format or src if op == "dequantize" else src
     dst = code_format or dst if op in ("quantize", "compare") else dst
-    kinds = src, dst, scale_format or scale, zero_point
-    return NoisyOperands(*kinds, np.dtype(np.int64)) if spec.draws else ElementOperands(*kinds)
+    scale = scale_format or scale
+    if spec.draws:
+        return NoisyOperands(src, dst, scale, zero_point, np.dtype(np.int64))
+    return ElementOperands(src, dst, scale, zero_point)
 
 
 def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
@@ -89,20 +119,27 @@ def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
     return plan.with_args(tensor=tensor) if tensor else plan
 
 
+def operand_of(bits: int, memory: Memory | None) -> Operand:
+    """Return an operand of a launch, with elements of some bits, that is strided or lies as kernels need it."""
+    return Operand(bits) if memory is None else Operand(bits, strides=memory.strides, dtype=memory.dtype)
+
+
 def tile_if_fits(
     plan: LaunchPlan,
     shape: tuple[int, ...],
     memory: StridedOperands,
-    kinds: Sequence[ElementType],
+    types_of_elements: Sequence[ElementType],
     *,
     writes: bool = True,
     copies_isnan: bool = False,
     demands: Demands = NO_DEMANDS,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch on elements of these `kinds`; None where what has to be together is too large."""
-    if not any(memory[: len(kinds)]):
+    """Return a plan of one launch on elements of these types; None where what has to be together is too large."""
+    if not any(memory[: len(types_of_elements)]):
         return plan
-    x, *others = (Operand(bits_of(kind), *(where or ())) for kind, where in zip(kinds, memory, strict=False))
+    x, *others = (
+        operand_of(bits_of(element), where) for element, where in zip(types_of_elements, memory, strict=False)
+    )
     other = others[0]._replace(is_result=writes) if others else Operand(0)
     return plan_in_tiles(plan, Elements(shape, x._replace(copies_isnan=copies_isnan), other), demands)
 
@@ -118,7 +155,7 @@ def plan_in_tiles(plan: LaunchPlan, elements: Elements, demands: Demands) -> Lau
 def tile(
     plan: LaunchPlan,
     view: View,
-    kinds: Sequence[ElementType],
+    types_of_elements: Sequence[ElementType],
     *,
     writes: bool = True,
     copies_isnan: bool = False,
@@ -126,7 +163,7 @@ def tile(
 ) -> LaunchPlan:
     """Return a plan of one launch for arrays in the memory of a view, where elements alone are together."""
     cut_plan = tile_if_fits(
-        plan, view.shape, view.memory, kinds, writes=writes, copies_isnan=copies_isnan, demands=demands
+        plan, view.shape, view.memory, types_of_elements, writes=writes, copies_isnan=copies_isnan, demands=demands
     )
     assert cut_plan is not None
     return cut_plan

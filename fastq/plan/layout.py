@@ -75,7 +75,8 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
             parameters=count,
         )
     if length % block == 0:
-        outer, length = 1, outer * length
+        length = outer * length
+        outer = 1
     unit = (block if outer == 1 else length) * inner
     return Layout(
         outer=outer,

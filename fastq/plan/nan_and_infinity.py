@@ -74,5 +74,5 @@ def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
         return
     rows = max(1, _PIECE // inner)
     for index in np.ndindex(shape[: axis - 1]):
-        for row in range(0, shape[axis - 1], rows):
-            yield (*index, slice(row, row + rows))
+        for first_row in range(0, shape[axis - 1], rows):
+            yield (*index, slice(first_row, first_row + rows))

@@ -182,12 +182,13 @@ def rows_as_one(layout: Layout, op: str, lanes: int) -> int:
     rows = layout.block
     shared = rows * layout.inner  # elements that share parameters
     limits = _ROW_LIMITS[op]
+    # elements of the merged row: up to 64 where that is a quarter of all, more where it is a sixteenth
     width = min(MOST_ROW, max(FEWEST, min(64, shared // 4), shared // 16))
     if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= limits.too_wide * lanes:
         return 1
     if layout.inner >= lanes and rows < limits.many:
         return 1
-    step = math.lcm(layout.inner, FEWEST) // layout.inner
+    step = math.lcm(layout.inner, FEWEST) // layout.inner  # rows that fill whole registers together
     if step * layout.inner > width:
         step = 1
     return min(-(-width // (step * layout.inner)) * step, rows)

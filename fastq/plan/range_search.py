@@ -16,9 +16,9 @@ from fastq.formats.range_methods import MSERange
 from fastq.kernels.pointers import CandidateOperands, SearchOperands
 from fastq.kernels.sizes import MOST_ERROR
 from fastq.plan import policy
-from fastq.plan.kernel_call import kernel_address, kernel_args, tile_if_fits, with_tensor
+from fastq.plan.arrange import StridedOperands, memory_of, memory_order
+from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel, tile_if_fits, with_tensor
 from fastq.plan.layout import NEVER, Layout
-from fastq.plan.memory import StridedOperands, memory_of, memory_order
 from fastq.plan.policy import RUNS
 from fastq.plan.slots import RANGE_SEARCH
 from fastq.plan.spec import OpSpec
@@ -58,7 +58,7 @@ class RangeSearch:
         self.layout = _layout(view.shape, granularity)
         self.apart = request.searches_ends_apart
         self.scale = spec.range_scheme.scale_dtype
-        self.shares = _shares(method, self.apart).astype(compute)
+        self.shares = _factors_of_candidates(method, self.apart).astype(compute)
         self.stages = 1 if self.apart else len(self.shares)
         self.lanes_each = _lanes_each(self.shares.shape[1], compute, self.layout.block)
         lanes = self.shares.repeat(self.lanes_each, axis=1)
@@ -68,11 +68,11 @@ class RangeSearch:
         self.threads = policy.threads_for(work)
         in_cache = self.layout.block <= tuning.current().fused_block
         alone = self.threads == 1 or policy.enough_for_all(self.layout.parameters, self.threads)
-        searched = self._plan(spec, view, method, True) if in_cache and alone else None
-        plan = searched or self._plan(spec, view, method, False)
+        whole_parts_plan = self._plan(spec, view, method, whole=True) if in_cache and alone else None
+        plan = whole_parts_plan or self._plan(spec, view, method, whole=False)
         assert plan is not None  # pieces of any size fit tiles
         self.plan = plan
-        self.sums_of = 0 if searched else self.threads
+        self.partial_sums = 0 if whole_parts_plan else self.threads  # for each candidate
 
     def _plan(self, spec: OpSpec, view: Array, method: MSERange, whole: bool) -> LaunchPlan | None:
         """Plan a launch that gets parts whole, or piece by piece; None where they are too large for tiles."""
@@ -82,7 +82,7 @@ class RangeSearch:
         scale = spec.arithmetic.scale_format or spec.range_scheme.scale_dtype
         types = dtype, self.compute, self.compute, scale
         operands = SearchOperands(*types) if whole else CandidateOperands(*types, np.dtype(np.float64))
-        kernel = kernel_address(
+        kernel = load_or_compile_kernel(
             RUNS,
             operands,
             "fake",
@@ -115,7 +115,7 @@ class RangeSearch:
         if importance is not None:
             weights = self._weights(importance, x.shape)
             plan = plan.with_args(weights=weights.ctypes.data, period=weights.size)
-        if self.sums_of:
+        if self.partial_sums:
             low, high = self._by_sums(plan, x, low, high)
         else:
             run(plan, x, None, None, None, None, low, high)
@@ -126,11 +126,11 @@ class RangeSearch:
         shares = np.zeros((1, *low.shape), self.compute)
         moved = np.zeros(low.shape, bool)
         for stage in range(self.stages):
-            errors = np.zeros((self.sums_of, *low.shape, self.candidates))
+            errors = np.zeros((self.partial_sums, *low.shape, self.candidates))
             best_shares = np.asarray(shares[0], self.scale, order="C") if stage else None
-            row = plan.with_args(shares=self.table[stage:].ctypes.data, is_around=stage)
-            run(row, x, None, best_shares, None, errors, low, high)
-            sums = errors.reshape(self.sums_of, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
+            plan_of_stage = plan.with_args(shares=self.table[stage:].ctypes.data, is_around=stage)
+            run(plan_of_stage, x, None, best_shares, None, errors, low, high)
+            sums = errors.reshape(self.partial_sums, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
             best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)
             shares = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares
             moved = moved | (best > 0)
@@ -165,18 +165,20 @@ class RangeSearch:
         return ends if self.axis is None else np.moveaxis(ends, -1, self.axis)
 
 
-def _shares(method: MSERange, apart: bool) -> NDArray[np.float64]:
-    """Return the factors of both ends of a range for each candidate.
+def _factors_of_candidates(method: MSERange, apart: bool) -> NDArray[np.float64]:
+    """Return the factors by which kernels make the candidates of a range from its ends, a column for each candidate.
 
-    A second row has numbers that are added to the best share of the first row. Where ends are moved apart, each of them
-    is a sum of products of both: the factors of the lower end and of the upper one for the new lower end, then those of
-    the upper and of the lower one for the new upper end.
+    Where ends move apart there are four rows, two for each new end: ``lo * (1 - up) + hi * up`` and
+    ``hi * (1 - down) + lo * down``. Else both ends are multiplied by the factor in the first row. If there is a second
+    row, it is searched after the first: its numbers are added to the best factor.
     """
-    if not apart:
-        rows = [method.ratios, *([method.around] if method.around.size > 1 else [])]
-        return np.stack([np.pad(row, (0, max(map(len, rows)) - len(row)), "edge") for row in rows])
-    up, down = method.ends_apart
-    return np.stack([1 - up, up, 1 - down, down])
+    if apart:
+        up, down = method.ends_apart
+        return np.stack([1 - up, up, 1 - down, down])
+    if method.around.size <= 1:
+        return method.ratios[np.newaxis]
+    candidates = max(method.ratios.size, method.around.size)
+    return np.stack([np.pad(row, (0, candidates - row.size), "edge") for row in (method.ratios, method.around)])
 
 
 def _lanes_each(candidates: int, compute: np.dtype[Any], elements: int) -> int:

@@ -17,10 +17,9 @@ from fastq.kernels.pointers import MinMaxOperands, PartialOperands
 from fastq.kernels.sizes import MOST_ROW
 from fastq.kernels.status import HAS_NAN
 from fastq.plan import policy, slots
-from fastq.plan.arrange import View, arrange
-from fastq.plan.kernel_call import kernel_address, kernel_args, tile
+from fastq.plan.arrange import Memory, StridedOperands, View, arrange
+from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel, tile
 from fastq.plan.layout import NO_LAYOUT
-from fastq.plan.memory import Memory, StridedOperands, without_repeats
 from fastq.system import tuning
 from fastq.system.arguments import native
 
@@ -32,7 +31,7 @@ class Extremes:
     """Reduce arrays of one form in memory to the minimum and maximum of parts, in the order and dtype of kernels."""
 
     def __init__(self, x: Array, granularity: Granularity, nan: str) -> None:
-        x = x if granularity.block_size else without_repeats(x, granularity.kept)
+        x = x if granularity.block_size else _without_repeats(x, granularity.kept)
         self.view = arrange(x, None, granularity, reads=True)
         self.plan = plan_minmax(self.view, nan, native(x.dtype))
         self.launch = bind(self.plan.plan)
@@ -47,6 +46,14 @@ class Extremes:
         nothing, lo, hi = self.plan.begin()
         status = self.launch(x, None, None, None, nothing, lo, hi)
         return self.plan.end(lo), self.plan.end(hi), status
+
+
+def _without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
+    """Return an array, which begins where x does, without what x repeats along axes that are not kept."""
+    if 0 not in x.strides:
+        return x
+    repeats = [stride == 0 and axis not in kept for axis, stride in enumerate(x.strides)]
+    return x[tuple(slice(1) if is_repeated else slice(None) for is_repeated in repeats)]
 
 
 class NanParts:
@@ -125,7 +132,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
         not has_own_parts and partials < threads and policy.reduces_by_columns(layout, threads, loop.merged)
     )
     in_columns = shares_columns and view.memory.x is None
-    kernel = kernel_address(
+    kernel = load_or_compile_kernel(
         "traversal.columns.column_ranges" if in_columns else loop.function,
         MinMaxOperands(dtype, accumulator, accumulator),
         "minmax",
@@ -146,7 +153,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     together = layout.unit if has_own_parts and threads > 1 else 1
     reduce = plan_launch(
         kernel,
-        slots.MINMAX,
+        slots.REDUCE_TO_MINMAX,
         args,
         units,
         threads,
@@ -165,6 +172,8 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
 
 def _plan_merge(accumulator: np.dtype[Any], partials: int, count: int) -> LaunchPlan:
     """Plan to merge the partial results, each with a number of minima and maxima."""
-    kernel = kernel_address("traversal.partials.merge_partials", PartialOperands(accumulator, accumulator), "minmax")
+    kernel = load_or_compile_kernel(
+        "traversal.partials.merge_partials", PartialOperands(accumulator, accumulator), "minmax"
+    )
     args = kernel_args(NO_LAYOUT, partials=partials, partial_stride=count)
     return plan_launch(kernel, slots.MERGE_MINMAX, args, count, 1)

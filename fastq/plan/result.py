@@ -1,4 +1,4 @@
-"""Results: their shape and dtype, the array that is made for them, and memory that they share with operands."""
+"""Results: their shape and dtype, and the array that is made for them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 
 from fastq.engine.runtime import result_pool
 from fastq.formats.qtypes import QType, stored_as
-from fastq.plan.arrange import inverse
-from fastq.plan.memory import memory_order
+from fastq.plan.arrange import inverse, memory_order
 from fastq.requests.quantization import check_out
 from fastq.system.dtypes import Array
 
@@ -59,23 +58,3 @@ def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tupl
 def codes_result(x: Array, qtype: QType, out: Any) -> Result:
     """Return shape, dtype and allocator of the codes of an array."""
     return result_of(*stored_as(x.shape, qtype), out, like=None if qtype.packed else x)
-
-
-def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
-    """Return operands, of which arrays are copied where out shares memory with them.
-
-    A copy has the strides of its original where that has no gaps and goes forward, so that a plan holds for it.
-    """
-    return tuple(x.copy("K") if isinstance(x, np.ndarray) and _share_memory(x, out) else x for x in arrays)
-
-
-def _share_memory(x: Array, out: Array) -> bool:
-    # each owns its memory: an array without a base may not, for example if compiled code made it from an address
-    if x.flags.owndata and out.flags.owndata:
-        return x is out
-    if not np.may_share_memory(x, out):
-        return False
-    try:
-        return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.conventions.coding import Coding
+from fastq.formats.conventions.convention import Coding, exceeds_digits
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import AT_RANDOM, ONNX, WIDELY_AT_RANDOM, RangeRule, Rule
@@ -106,8 +106,10 @@ def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[
     symmetric = request.symmetric
     half = request.half
     rule = rule_of(coding, qtype)._replace(half=half.operations, kept=half.kept if by_range else "")
+    if op == "dequantize":
+        rule = rule.of_values
     if values is not None:
-        rule = rule._replace(values=coding.row.half_of_values(values))
+        rule = rule._replace(values=coding.convention.half_of_values(values))
     range_scheme = GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
@@ -155,51 +157,70 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 def rule_of(coding: Coding, qtype: QType) -> Rule:
     """Return the arithmetic of a convention with given parameters."""
     # codes of float formats and tables do not count steps
-    row = coding.row
+    convention = coding.convention
     counts = not qtype.element
-    zero = "offset" if row.zero_point == "offset" and counts else "inside" if row.zero_point_inside else "code"
+    zero = "code"
+    if convention.zero_point == "offset" and counts:
+        zero = "offset"
+    elif convention.zero_point_inside:
+        zero = "inside"
     return Rule(
-        quotient=row.quotient if counts or not row.by_range else "divide",
-        rounding=row.rounding,
-        finer=row.parts_of_steps(qtype) if counts else 0.0,
+        quotient=convention.quotient if counts or not convention.divides_steps else "divide",
+        rounding=convention.rounding,
+        finer=convention.parts_of_steps(qtype) if counts else 0.0,
         zero=zero,
-        fused=row.fused and zero == "inside",
-        offset=row.offset_code if zero == "offset" else "",
-        middle=row.decode == "middle" and counts,
-        signed=row.signed_scale,
+        fused=convention.fused and zero == "inside",
+        offset=convention.offset_code if zero == "offset" else "",
+        middle=convention.decode == "middle" and counts,
+        ties=convention.float_ties if qtype.is_float else "even",
+        divides_blocks=convention.block_quotient == "divide" and qtype.has_tensor_scale,
+        allows_zero=convention.allows_zero_scale(qtype),
+        signed=convention.signed_scale,
+        wide=exceeds_digits(qtype, coding.compute),
+        beyond_int32=qtype.bits == 32 and not qtype.signed,
         compute="" if coding.scale == coding.compute else coding.compute.name,
     )
 
 
 def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
     """Return the arithmetic with which a convention takes parameters from a range."""
-    row, codes, clamped = coding[:3]
+    convention = coding.convention
     if qtype.codebook:
         return RangeRule(floor=0.0, degenerate=0.0)
+    if qtype.scale_element:
+        return RangeRule(
+            floor=0.0,
+            by_reciprocal=convention.scale_quotient == "reciprocal",
+            exponent=convention.exponent,
+            of_zeros=1.0 if convention.zero_exponent == "zero" else 2.0**-127,
+            least_in_units=convention.block_scale_floor,
+            unit_is_one=convention.tensor_scale == "one",
+        )
     return RangeRule(
-        codes=None if codes == clamped else codes,
-        widened=row.includes_zero or symmetric,
-        double=row.parameter_type == "float64",
-        span_in_compute=row.span_type == "compute",
-        starts_below=row.offset_rounding == "float32_below",
-        power_of_two=row.scale_rounding == "power_of_two",
-        sign=row.scale_sign,
-        single=row.stored_type == "float32",
-        rounds_scale=row.scale_rounded,
-        least=row.range_floor,
-        digits="" if row.scale_digits == "all" else row.scale_digits,
-        divisor=int(row.divisor == "codes"),
-        by_reciprocal=row.scale_quotient == "reciprocal",
-        floor=row.scale_floor,
-        reaches=row.tiny_scale == "reaching",
-        degenerate=row.degenerate,
-        signed=row.symmetric_extreme if symmetric and row.symmetric_extreme != "magnitude" else "",
-        inverse=row.scale_from == "inverse" and not symmetric,
-        narrow=row.narrow_range,
-        whole_steps=row.scale_rounding == "whole_steps",
-        fits=symmetric and row.divisor == "steps" and codes == qtype.ranges[True],
-        zero_from=row.zero_point_end,
-        rounding="" if row.zero_point == "float" else row.zero_point_rounding,
-        rounds_quotient=row.zero_point_rounded == "quotient",
-        zero_when_degenerate=row.degenerate_zero_point,
+        codes=None if coding.parameters == coding.codes else coding.parameters,
+        widened=convention.includes_zero or symmetric,
+        double=convention.parameter_type == "float64",
+        span_in_compute=convention.span_type == "compute",
+        starts_below=convention.offset_rounding == "float32_below",
+        power_of_two=convention.scale_rounding == "power_of_two",
+        whole_inverse=convention.scale_rounding == "whole_inverse",
+        sign=convention.scale_sign,
+        single=convention.stored_type == "float32",
+        rounds_scale=convention.scale_rounded,
+        least=convention.range_floor,
+        digits="" if convention.scale_digits == "all" else convention.scale_digits,
+        divisor=int(convention.divisor == "codes"),
+        by_reciprocal=convention.scale_quotient == "reciprocal",
+        floor=convention.scale_floor,
+        reaches=convention.tiny_scale == "reaching",
+        degenerate=convention.degenerate,
+        signed=convention.symmetric_extreme if symmetric and convention.symmetric_extreme != "magnitude" else "",
+        inverse=convention.scale_from == "inverse" and not symmetric,
+        narrow=convention.narrow_range,
+        whole_steps=convention.scale_rounding == "whole_steps",
+        fits=symmetric and convention.divisor == "steps" and coding.parameters == qtype.ranges[True],
+        zero_from=convention.zero_point_end,
+        rounding="" if convention.zero_point == "float" else convention.zero_point_rounding,
+        rounds_quotient=convention.zero_point_rounded == "quotient",
+        zero_when_degenerate=convention.degenerate_zero_point,
     )

@@ -18,16 +18,18 @@ class TensorScale:
     """Compute the tensor scale, with which the largest block scale is the largest float8_e4m3fn number."""
 
     def __init__(self, x: Array, request: Request) -> None:
-        row = request.qtype.float_format
-        assert row is not None
+        qtype = request.qtype
         self.compute = request.coding.compute
-        self.divisor = self.compute.type(FLOAT_FORMATS[request.qtype.scale_element].max * row.max)
-        self.reduce = Extremes(x, ARRAY, request.nan)
+        self.divisor = self.compute.type(FLOAT_FORMATS[qtype.scale_element].max * qtype.largest_element)
+        self.reduce = Extremes(x, ARRAY, request.nan) if request.coding.convention.scales_by_array(qtype) else None
 
     @in_standard_mode
     @np.errstate(under="ignore")
     def __call__(self, x: Array, tensor: Array) -> int:
-        """Write the scale, and return the status."""
+        """Write the scale, and return the status: none where kernels of blocks report it."""
+        if self.reduce is None:
+            tensor[...] = 1
+            return 0
         lo, hi, status = self.reduce(x)
         largest = np.maximum(np.maximum(-lo.astype(self.compute), hi.astype(self.compute)), self.compute.type(0))
         if largest == np.inf:

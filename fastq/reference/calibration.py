@@ -15,7 +15,7 @@ from fastq.formats.granularity import granularity
 from fastq.reference.arrays import as_input, nan_as_zero, widen
 from fastq.reference.operations import fake_quantize
 from fastq.reference.search import RangeParameters
-from fastq.requests.quantization import by_calibrator, compute_dtype
+from fastq.requests.quantization import compute_dtype, request_by_calibrator
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, shown
 from fastq.system.dtypes import Array
@@ -36,7 +36,7 @@ class Calibrator:
         bins: int | None = None,
         nan: str = "raise",
     ) -> None:
-        self.request = request = by_calibrator(dtype, axis, symmetric, convention, nan)
+        self.request = request = request_by_calibrator(dtype, axis, symmetric, convention, nan)
         self.dtype = request.qtype
         self.axis = request.axis
         self.symmetric = request.symmetric
@@ -84,12 +84,12 @@ class Calibrator:
         x = np.concatenate(self.pieces, axis=-1)
         lo, hi = np.full(x.shape[:-1], np.inf), np.full(x.shape[:-1], -np.inf)
         counts = np.zeros((*x.shape[:-1], 2 * self.bins), np.int64)
-        for part in np.ndindex(lo.shape):
-            elements = x[part][~np.isnan(x[part])]  # NaN remains only if it is left out
+        for index in np.ndindex(lo.shape):
+            elements = x[index][~np.isnan(x[index])]  # NaN remains only if it is left out
             if elements.size:
-                lo[part], hi[part] = elements.min() + 0.0, elements.max() + 0.0
+                lo[index], hi[index] = elements.min() + 0.0, elements.max() + 0.0
                 for k in bins_of(elements, self.bins):
-                    counts[part][self.bins + k] += 1
+                    counts[index][self.bins + k] += 1
         return Histogram(lo, hi, counts)
 
     def _histogram_of_all_channels(self) -> Histogram:
@@ -116,13 +116,13 @@ class Calibrator:
             raise ValueError(f"grid must be from 1 to 10000, not {grid}")
         lo, hi, counts = self._histogram_of_all_channels()
         ends = self._least_error(lo, hi, counts, grid) if method == "mse" else [lo.copy(), hi.copy()]
-        for part in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
-            edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
+        for index in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
+            edges = edges_of(float(lo[index]), float(hi[index]), self.bins)
             if method == "entropy":
-                low, high = entropy_range(counts[part], edges, quantized_bins)
+                low, high = entropy_range(counts[index], edges, quantized_bins)
             else:
-                low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
-            ends[0][part], ends[1][part] = np.clip((low, high), lo[part], hi[part])
+                low, high = percentile_range(counts[index], edges, percentile, self.symmetric)
+            ends[0][index], ends[1][index] = np.clip((low, high), lo[index], hi[index])
         return ends[0].astype(self.compute), ends[1].astype(self.compute)
 
     @np.errstate(over="ignore", under="ignore")
@@ -130,17 +130,17 @@ class Calibrator:
         """Return the mean square of each channel, with elements moved to the middles of their bins."""
         lo, hi, counts = self._histogram_of_all_channels()
         means = np.empty(lo.shape)
-        for part in np.ndindex(lo.shape):
-            low = float(lo[part])
-            high = float(hi[part])
+        for index in np.ndindex(lo.shape):
+            low = float(lo[index])
+            high = float(hi[index])
             squares = []
             exponent = exponent_of(max(-low, high, 0.0), self.bins)
             ends = [edge(k, self.bins) for k in range(self.bins + 1)]
-            for k, count in enumerate(counts[part].tolist(), -self.bins):
+            for k, count in enumerate(counts[index].tolist(), -self.bins):
                 middle = (ends[k] + ends[k + 1]) / 2 if k >= 0 else -(ends[-1 - k] + ends[-k]) / 2
                 middle = min(max(middle, math.ldexp(low, -exponent)), math.ldexp(high, -exponent))
                 squares.append(float(count) * (middle * middle))
-            means[part] = np.ldexp(math.fsum(squares) / int(counts[part].sum()), 2 * exponent)
+            means[index] = np.ldexp(math.fsum(squares) / int(counts[index].sum()), 2 * exponent)
         return means.astype(self.compute)
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
@@ -154,24 +154,24 @@ class Calibrator:
         best = np.full(lo.shape, np.inf)
         ends = [lo.copy(), hi.copy()]
         middles = np.empty(counts.shape)
-        for part in np.ndindex(lo.shape):
-            exponent = exponent_of(max(float(-lo[part]), float(hi[part]), 0.0), self.bins)
+        for index in np.ndindex(lo.shape):
+            exponent = exponent_of(max(float(-lo[index]), float(hi[index]), 0.0), self.bins)
             edges = edges_in_widths(self.bins)
             of_bins = np.ldexp((edges[:-1] + edges[1:]) / 2, exponent)  # finite, as no edge needs to be
-            middles[part] = np.clip(of_bins, lo[part], hi[part])
+            middles[index] = np.clip(of_bins, lo[index], hi[index])
         middles = middles.astype(self.compute)
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
         for k in range(grid, 0, -1):
             low, high = ((end * (k / grid)).astype(self.compute).astype(np.float64) for end in (lo, hi))
             values = fake_quantize(middles, qparams=replace(self._parameters(low, high), axis=axis))
-            for part in np.ndindex(lo.shape):
-                largest = max(float(-lo[part]), float(hi[part]), float(np.finfo(np.float64).tiny))
-                error = np.where(counts[part] > 0, (middles[part].astype(np.float64) - values[part]) / largest, 0.0)
-                total = np.sum(error * error * counts[part])
-                if total < best[part]:
-                    best[part] = total
-                    ends[0][part] = low[part]
-                    ends[1][part] = high[part]
+            for index in np.ndindex(lo.shape):
+                largest = max(float(-lo[index]), float(hi[index]), float(np.finfo(np.float64).tiny))
+                error = np.where(counts[index] > 0, (middles[index].astype(np.float64) - values[index]) / largest, 0.0)
+                total = np.sum(error * error * counts[index])
+                if total < best[index]:
+                    best[index] = total
+                    ends[0][index] = low[index]
+                    ends[1][index] = high[index]
         return ends
 
 
@@ -233,6 +233,10 @@ def percentile_range(
     return edges[first], edges[last + 1]
 
 
+FINE_OCTAVES = 5  # that bins have below the magnitude that hardly an element is above
+NEAR = 1e-9  # divergences this far above the least one count as equal, as their sums are rounded
+
+
 def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> tuple[float, float]:
     """Return the first range whose divergence is close to the least."""
     # contract 17.6
@@ -243,23 +247,31 @@ def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantiz
     if not without_zeros.any():
         return -edges[bins + 1], edges[bins + 1]
     magnitudes = without_zeros[bins:] + without_zeros[:bins][::-1]
-    r = next(k for k in range(bins) if magnitudes[k + 1 :].sum() <= without_zeros.sum() / 100)
-    steps = max(octave_of(r, bins) - 5, 0)
-    wide = np.zeros_like(counts)
-    for k in range(bins):
-        to = k
-        for _ in range(steps):
-            to = wider(to, bins)
-        wide[bins + to] += without_zeros[bins + k]
-        wide[bins - 1 - to] += without_zeros[bins - 1 - k]
+    hardly_any = without_zeros.sum() / 100
+    usual = next(k for k in range(bins) if magnitudes[k + 1 :].sum() <= hardly_any)  # hardly an element is above
+    steps = max(octave_of(usual, bins) - FINE_OCTAVES, 0)
+    wide = widened(without_zeros, steps)
     used = max(k + 1 for k in range(bins) if wide[bins + k] or wide[bins - 1 - k])
     best = used
     if used > half:
         divergences = np.array([divergence(wide, k, quantized_bins) for k in range(half, used + 1)])
-        best = half + int(np.argmax(divergences <= divergences.min() + 1e-9))
+        best = half + int(np.argmax(divergences <= divergences.min() + NEAR))
     with np.errstate(over="ignore"):
         end = float(np.ldexp(edge(best, bins), steps) * edges[bins + 1])
     return -end, end
+
+
+def widened(counts: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
+    """Return the counts of the same elements in bins of an e that is larger by `steps`."""
+    bins = counts.size // 2
+    wide = np.zeros_like(counts)
+    for k in range(bins):
+        to = k
+        for _ in range(steps):
+            to = bin_in_wider_ones(to, bins)
+        wide[bins + to] += counts[bins + k]
+        wide[bins - 1 - to] += counts[bins - 1 - k]
+    return wide
 
 
 def octave_of(k: int, bins: int) -> int:
@@ -267,11 +279,11 @@ def octave_of(k: int, bins: int) -> int:
     return k >> max((bins.bit_length() - 1) // 2 + 1, bins.bit_length() - 9)
 
 
-def wider(k: int, bins: int) -> int:
-    """Return in which bin the elements of bin k are when e grows by one."""
+def bin_in_wider_ones(k: int, bins: int) -> int:
+    """Return the bin of bin k's elements in a histogram with e larger by one, whose bins are twice as wide."""
     # contract 17.3
-    first = bins // (octave_of(bins, bins))
-    return k // 2 if k < 2 * first else k - first
+    bins_of_octave = bins // octave_of(bins, bins)
+    return k // 2 if k < 2 * bins_of_octave else k - bins_of_octave
 
 
 def divergence(counts: NDArray[np.int64], size: int, quantized_bins: int) -> float:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fastq.formats.conventions.convention import UNROUNDED, Convention, HalfPrecision
-from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats
+from fastq.reference.floats import in_half
 from fastq.reference.granularity import broadcast_to_parts
 from fastq.reference.stochastic_rounding import numbers, round_by_bits
 from fastq.requests.quantization import compute_dtype
@@ -21,7 +21,7 @@ from fastq.system.dtypes import Array
 def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]]:
     """Return the convention of some parameters, the compute type, and the first and the last code."""
     coding = coding_of_parameters(p)
-    return coding.row, p.compute_dtype, coding.codes
+    return coding.convention, p.compute_dtype, coding.codes
 
 
 @np.errstate(all="ignore")
@@ -34,35 +34,44 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
     half = precision.operations
     if p.dtype.element or p.dtype.block_size:
         return _positions_by_format(x, p, half, bits)
-    row, ftype, (first, last) = rules_of(p)
+    convention, ftype, (first, last) = rules_of(p)
     stored, zero_point = (broadcast_to_parts(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     x, scale, zero_point = (number.astype(ftype) for number in (x, stored, zero_point))
-    inside = row.zero_point_inside
-    parts = row.parts_of_steps(p.dtype)
-    wide = row.quotient == "divide_in_float64"
-    if row.zero_point == "offset":
+    inside = convention.zero_point_inside
+    parts = convention.parts_of_steps(p.dtype)
+    wide = convention.quotient == "divide_in_float64"
+    if convention.quotient == "steps_in_unit":
+        inverse = _steps_in_unit(stored, ftype)
+        steps = round_to_integers(x * inverse - zero_point * inverse, convention.rounding, bits, parts)
+        return np.asarray(steps.astype(ftype) + ftype.type(first))
+    if convention.zero_point == "offset":
         x = x.astype(np.float64) - zero_point if wide else in_half(x - zero_point, half)
         inside = False
-        zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
+        zero_point = ftype.type(first if convention.offset_code == "lowest" else 0)
     if wide:
         ratio = (x.astype(np.float64) / scale.astype(np.float64)).astype(ftype)
-    elif row.quotient == "divide":
+    elif convention.quotient == "divide":
         ratio = x / scale
-    elif row.by_range:
+    elif convention.by_range:
         steps = ftype.type(last - first)
         span = (stored.astype(np.float64) * float(steps)).astype(ftype)
-        ratio = np.where(span == 0, ftype.type(0), x / span * steps if row.quotient == "range" else x * steps / span)
+        ratio = np.where(
+            span == 0, ftype.type(0), x / span * steps if convention.quotient == "range" else x * steps / span
+        )
     else:
-        one = ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
+        if convention.quotient == "reciprocal":
+            one = ftype.type(1) / scale
+        else:
+            one = (1.0 / stored.astype(np.float64)).astype(ftype)
         factor = in_half(one, half)
-        if row.fused and row.zero_point_inside and ftype == np.float32:
+        if convention.fused and convention.zero_point_inside and ftype == np.float32:
             total = in_half(_fused_multiply_add(x, factor, zero_point), half)
-            return round_to_integers(total, row.rounding, bits, parts)
+            return round_to_integers(total, convention.rounding, bits, parts)
         ratio = x * factor
     ratio = in_half(ratio, half)
     if inside:
-        return round_to_integers(in_half(ratio + zero_point, half), row.rounding, bits, parts)
-    return np.asarray(round_to_integers(ratio, row.rounding, bits, parts).astype(ftype) + zero_point)
+        return round_to_integers(in_half(ratio + zero_point, half), convention.rounding, bits, parts)
+    return np.asarray(round_to_integers(ratio, convention.rounding, bits, parts).astype(ftype) + zero_point)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
@@ -73,7 +82,11 @@ def _positions_by_format(x: Array, p: QParams, half: str, bits: Array | None) ->
     scale = broadcast_to_parts(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
         return floats.in_scales(x.astype(ftype), scale)
-    ratios = blocks.ratios(x.astype(ftype), scale, p) if own else in_half(x.astype(ftype) / scale, half)
+    ratios = (
+        blocks.ratios(x.astype(ftype), scale, p, rules_of(p)[0], half)
+        if own
+        else in_half(x.astype(ftype) / scale, half)
+    )
     if not p.dtype.element:
         return round_to_integers(ratios, "half_even", bits)
     # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
@@ -91,35 +104,48 @@ def encode(
     quotients = positions(x, p, precision, bits)
     codes = np.empty_like(x, p.dtype.storage)
     if form is not None:
-        codes[...] = floats.encode(quotients, form, saturate or p.dtype.block_size > 0, bits).view(p.dtype.storage)
+        ties = rules_of(p)[0].float_ties
+        saturate = saturate or p.dtype.block_size > 0
+        codes[...] = floats.encode(quotients, form, saturate, bits, ties).view(p.dtype.storage)
         return codes
     first, last = rules_of(p)[2]
     codes[...] = np.clip(np.where(np.isnan(quotients), first, quotients), first, last)  # NaN of 0 * inf: the lowest
     return codes
 
 
-@np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may keep scales that are infinite in F
+@np.errstate(all="ignore")  # rows may keep scales that are infinite in F, or of which a unit has 0 steps there
 def decode(codes: Array, p: QParams, values: np.dtype[Any] | None = None) -> Array:
     """Dequantize unpacked codes, in the compute type; `values` is the dtype that they are to be rounded to."""
     # contract 7.3 and 7.7
     if p.dtype.element or p.dtype.block_size:
         return _values_by_format(codes, p)
-    row, ftype, (first, last) = rules_of(p)
+    convention, ftype, (first, last) = rules_of(p)
     stored, zero_point = (broadcast_to_parts(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    scale = stored.astype(ftype)
+    half = "" if values is None else convention.half_of_values(values)
+    scale = in_half(stored.astype(ftype), half)
     zero_point = zero_point.astype(ftype)
-    half = "" if values is None else row.half_of_values(values)
-    has_offset = row.zero_point == "offset"
-    base = ftype.type(first if row.offset_code == "lowest" else 0) if has_offset else zero_point
+    if convention.zero_point == "offset" or convention.zero_point_inside:
+        zero_point = in_half(zero_point, half)
+    has_offset = convention.zero_point == "offset"
+    base = ftype.type(first if convention.offset_code == "lowest" else 0) if has_offset else zero_point
     steps = in_half(codes.astype(ftype) - base, half)
-    steps = in_half(steps + ftype.type(0.5), half) if row.decode == "middle" else steps
+    steps = in_half(steps + ftype.type(0.5), half) if convention.decode == "middle" else steps
     if not has_offset:
         return np.asarray(steps * scale)
-    if not row.by_range:
+    if convention.quotient == "steps_in_unit":
+        return np.asarray(steps / _steps_in_unit(stored, ftype) + zero_point)
+    if not convention.by_range:
         return np.asarray(in_half(steps * scale, half) + zero_point)
     count = ftype.type(last - first)
     span = (stored.astype(np.float64) * float(count)).astype(ftype)
-    return np.asarray(in_half(in_half(steps / count, half) * span, half) + zero_point)
+    return np.asarray(steps / count * span + zero_point)
+
+
+def _steps_in_unit(scale: Array, ftype: np.dtype[Any]) -> Array:
+    """Return how many steps of a scale a unit has."""
+    # contract 2.17
+    inverse = 1.0 / scale.astype(np.float64)
+    return np.where(inverse > 1, np.rint(inverse), inverse).astype(ftype)
 
 
 def _values_by_format(codes: Array, p: QParams) -> Array:
@@ -129,17 +155,6 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
     row = p.dtype.float_format
     scale = broadcast_to_parts(steps, codes.shape, p.axis, p.block_size)
     return np.asarray((codes if row is None else floats.decode(codes, row)).astype(ftype) * scale)
-
-
-def in_half(x: Array, half: str) -> Array:
-    """Return the result of an operation, rounded once to a dtype of half precision if one is named."""
-    # contract 2.5
-    if not half:
-        return x
-    form = FLOAT_FORMATS[half]
-    if x.dtype == np.float64:  # which bfloat16 of ml_dtypes rounds to float32 first
-        return floats.decode(floats.encode(x, form, False), form)
-    return np.asarray(x.astype(form.dtype).astype(x.dtype))
 
 
 def round_to_integers(x: Array, rounding: str, bits: Array | None = None, parts: float = 0.0) -> Array:

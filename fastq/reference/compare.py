@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 
 import numpy as np
 
@@ -32,10 +32,11 @@ def measures(x: Array, approximation: Array, clipped: int | None) -> Comparison:
     x = x.astype(np.float64)
     error = np.abs(x - approximation.astype(np.float64))
     noise = np.sum(error**2)
+    without_noise = nan if np.max(error) > 0 else inf
     relative = error[x != 0] / np.abs(x[x != 0])
     return Comparison(
         mse=float(np.mean(error**2)),
-        sqnr_db=float(10 * (np.log10(np.sum(x**2)) - np.log10(noise))) if noise else inf,
+        sqnr_db=float(10 * (np.log10(np.sum(x**2)) - np.log10(noise))) if noise else without_noise,
         max_abs_error=float(np.max(error)),
         mean_abs_error=float(np.mean(error)),
         max_relative_error=float(np.max(relative)) if relative.size else 0.0,

@@ -12,21 +12,23 @@ from fastq.formats.gguf import (
     BinaryFormat,
     BlockFormat,
     CodebookFormat,
-    FloatFormat,
+    Float4Format,
     GridFormat,
 )
-from fastq.reference import gguf_points, gguf_small, gguf_super
+from fastq.reference import gguf_grid_search, gguf_small, gguf_splits, gguf_super
 from fastq.reference.arrays import check_place, deliver
 from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_least import lessen
 from fastq.reference.gguf_search import F, at, fit_range, fit_signed
-from fastq.requests.quantization import as_input, as_least_error
-from fastq.system.arguments import as_array, as_importance_of_columns
+from fastq.requests.gguf import as_importance_of_columns, as_least_error, check_importance_of_columns
+from fastq.requests.quantization import as_input
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 
 __all__ = ["dequantize", "quantize"]
 
 TOO_LARGE = F(2.0**36)  # for searches, whose sums of products must be finite
+TOO_HEAVY = F(2.0**90)
 BYTES = np.dtype(np.uint8)
 
 
@@ -39,11 +41,11 @@ def quantize(
     out: Array | None = None,
 ) -> NDArray[np.uint8]:
     """Return the blocks of `data`: arguments, result and errors are those of `fastq.gguf.quantize`."""
-    form = formats.as_block_format(qtype, to_write=True)
+    form = formats.as_block_format(qtype)
     data = as_input(data, "data")
     least_error = as_least_error(range, form)
     rows, shape = _rows(data, form.size, form.nbytes, form)
-    formats.check_importance(form, importance)
+    check_importance_of_columns(form, importance)
     weights = None if importance is None else as_importance_of_columns(importance, data.shape, form.group)[0]
     check_place(out, shape, BYTES)
     weights = None if weights is None else np.broadcast_to(weights, data.shape)
@@ -57,6 +59,8 @@ def quantize(
         finite = are_finite(numbers, form) & np.isfinite(x).all(axis=1)
         if form.searches(weights is not None):
             finite &= ~(np.abs(x) >= TOO_LARGE).any(axis=1)
+            if weights is not None:
+                finite &= _have_finite_sums(x, weights, form)
     if not finite.all():
         raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmin(finite))}")
     return deliver(pack(numbers, form).reshape(shape), BYTES, out)
@@ -82,6 +86,14 @@ def _rows(data: Array, width: int, made: int, form: BlockFormat) -> tuple[Array,
     return data.reshape(-1, width), (*data.shape[:-1], data.shape[-1] // width * made)
 
 
+def _have_finite_sums(x: Array, weights: Array, form: BlockFormat) -> Array:
+    """Return whether the importance of columns is small enough for each block."""
+    # contract 20.9
+    lines = x.reshape(-1, weights.shape[-1]) if form.of_rows else x
+    mean = gguf_super.mean_square(lines).repeat(len(x) // len(lines))
+    return np.asarray(weights.reshape(x.shape).max(axis=1) * (F(1) + mean) < TOO_HEAVY)
+
+
 # Formats
 
 
@@ -90,15 +102,16 @@ def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
         return gguf_small.quantize_binary(x)
     if isinstance(form, formats.TernaryFormat):
         return gguf_small.quantize_ternary(x, form)
-    if isinstance(form, FloatFormat):
-        return gguf_small.quantize_float(x, form)
+    if isinstance(form, Float4Format):
+        return gguf_small.quantize_float4(x, form)
     if isinstance(form, formats.ScaledFormat):
         return _blocks_by_extent(x, form) if weights is None else _blocks_by_search(x, weights, form)
     flat = None if weights is None else weights.reshape(x.shape)
     if isinstance(form, formats.SuperFormat):
         return gguf_super.quantize_super(x, flat, form)
     if isinstance(form, GridFormat):
-        return gguf_points.quantize_points(x, flat, form)
+        of_levels = gguf_splits.quantize_splits if form.shifts else gguf_grid_search.quantize_points
+        return of_levels(x, flat, form)
     assert isinstance(form, CodebookFormat)
     return gguf_super.quantize_codebook(x, flat, form)
 

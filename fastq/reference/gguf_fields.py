@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastq.formats.gguf import CODEBOOK, DOUBLED, BinaryFormat, BlockFormat, CodebookFormat, FloatFormat, GridFormat
+from fastq.formats.gguf import CODEBOOK, DOUBLED, BinaryFormat, BlockFormat, CodebookFormat, Float4Format, GridFormat
 from fastq.formats.gguf_field import Field
 from fastq.system.dtypes import Array
 
@@ -57,8 +57,8 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
             parts = (groups * 3**place % 256 * 3) >> 8
         else:
             parts = groups >> field.low + field.pitch * place & (1 << field.bits) - 1
-        found = numbers[field.of][:, field.first : field.first + field.numbers]
-        found |= parts.reshape(found.shape) << field.shift
+        numbers_of_field = numbers[field.of][:, field.first : field.first + field.numbers]
+        numbers_of_field |= parts.reshape(numbers_of_field.shape) << field.shift
     return numbers
 
 
@@ -72,7 +72,7 @@ def values(blocks: Array, form: BlockFormat) -> Array:
         scale = _parameters_of_sub_blocks(numbers, "d", "scales", 0)[:, 0] * F(1)  # NaN becomes quiet
         return np.where(numbers["codes"] == 1, scale, -scale)
     of_codes = numbers_of(numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub), form)
-    if isinstance(form, FloatFormat):
+    if isinstance(form, Float4Format):
         steps = float_steps(numbers["d"], form)[:, :, None]
     else:
         steps = _parameters_of_sub_blocks(numbers, "d", "scales", form.scale_zero)
@@ -85,7 +85,7 @@ def values(blocks: Array, form: BlockFormat) -> Array:
     return result.reshape(len(blocks), form.size)
 
 
-_TABLES = {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}
+_TABLES = {CodebookFormat: CODEBOOK, Float4Format: DOUBLED}
 
 
 def numbers_of(codes: Array, form: BlockFormat) -> Array:
@@ -132,7 +132,7 @@ def _as_signed(stored: Array, zero: int) -> Array:
     return (stored - zero).astype(np.int8).astype(F)
 
 
-def float_steps(scales: Array, form: FloatFormat) -> Array:
+def float_steps(scales: Array, form: Float4Format) -> Array:
     """Return half of the values of 8-bit scales: codes are looked up doubled."""
     if form.scale == "e8m0":
         steps: Array = np.ldexp(F(1), np.minimum(scales, 255) - 128).astype(F)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastq.formats.gguf import BlockFormat, Candidates, CodebookFormat, FloatFormat, ScaledFormat
+from fastq.formats.gguf import BlockFormat, Candidates, CodebookFormat, Float4Format, ScaledFormat
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits, numbers_of, pack, unpack, values
 from fastq.reference.gguf_search import choose, first_largest, nearest_of_codebook, total
 from fastq.reference.gguf_small import nearest_floats
@@ -19,7 +19,7 @@ LOST = F(2.0**-100)  # squares below this may lose bits
 Parameters = tuple[Array, Array]  # a scale, as a float16 or a code of one, and a smallest value
 
 
-class Part(NamedTuple):
+class SubBlocks(NamedTuple):
     """One sub-block of each block: its values, their weights, and the factor of scale codes."""
 
     form: BlockFormat
@@ -29,14 +29,14 @@ class Part(NamedTuple):
 
     def step(self, scale: Array) -> Array:
         """Return the factor of codes."""
-        if isinstance(self.form, FloatFormat):
+        if isinstance(self.form, Float4Format):
             return float_steps(scale.astype(np.int64), self.form)
         return np.asarray(self.unit * scale)
 
     def codes(self, scale: Array, low: Array) -> Array:
         """Return the stored codes of the nearest numbers."""
         step = self.step(scale)
-        if isinstance(self.form, FloatFormat):
+        if isinstance(self.form, Float4Format):
             return nearest_floats(self.x, step)
         inverse = np.where(step == 0, F(0), F(1) / step)
         if isinstance(self.form, CodebookFormat):
@@ -65,7 +65,7 @@ def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat)
     unit = _float(numbers["d"][:, 0]) if form.count("scales") else np.ones(len(x), F)
     of_subs = (sub_blocks(numbers_of_blocks, form.sub) for numbers_of_blocks in (x, w, values(kept, form)))
     for j, (part, of_part, old) in enumerate(zip(*of_subs, strict=True)):
-        search = Part(form, part, of_part, unit)
+        search = SubBlocks(form, part, of_part, unit)
         better, scale, low = _search(search, *_parameters(numbers, j, form), search.error(old))
         for name, new_numbers in _stored_numbers(scale, low, form).items():
             numbers[name][:, j] = np.where(better, new_numbers, numbers[name][:, j])
@@ -75,7 +75,7 @@ def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat)
 
 
 def _parameters(numbers: Numbers, j: int, form: BlockFormat) -> Parameters:
-    """Return parameters of sub-blocks, which `_stored_numbers` turns into numbers."""
+    """Return the parameters of sub-block j of each block, from its stored numbers; `_stored_numbers` goes back."""
     bits = numbers["scales" if form.count("scales") else "d"][:, j]
     scale = _float(bits) if _is_half(form) else (bits - form.scale_zero).astype(F)
     return scale, _float(numbers["min"][:, 0]) if form.has_minimum else np.zeros_like(scale)
@@ -96,7 +96,7 @@ def _float(bits: Array) -> Array:
     return np.asarray(bits.astype(np.uint16).view(np.float16).astype(F))
 
 
-def _search(search: Part, scale: Array, low: Array, error: Array) -> tuple[Array, ...]:
+def _search(search: SubBlocks, scale: Array, low: Array, error: Array) -> tuple[Array, ...]:
     """Return a mask of blocks with less error than ggml's bytes, and the parameters."""
     limit = np.where((error > LOST) & (error < np.inf), error * LESS, F(0))
     best: tuple[Array, ...] = limit, scale, low
@@ -107,7 +107,7 @@ def _search(search: Part, scale: Array, low: Array, error: Array) -> tuple[Array
     return best[0] < limit, *best[1:]
 
 
-def _better(search: Part, tried: Parameters, best: tuple[Array, ...]) -> tuple[Array, ...]:
+def _better(search: SubBlocks, tried: Parameters, best: tuple[Array, ...]) -> tuple[Array, ...]:
     error = search.error_of(*tried)
     return choose(error < best[0], (error, *tried), best)
 
@@ -117,7 +117,7 @@ def _numbers(candidates: Candidates) -> Iterator[np.float32]:
         yield F(candidates.first) + F(candidates.delta) * F(k)
 
 
-def _trials(search: Part, scale: Array) -> Iterator[Parameters]:
+def _trials(search: SubBlocks, scale: Array) -> Iterator[Parameters]:
     """Yield parameters to try, as they are stored."""
     x = search.x
     form = search.form
@@ -136,7 +136,7 @@ def _trials(search: Part, scale: Array) -> Iterator[Parameters]:
         largest = np.abs(largest)
     inverse = np.where(search.unit == 0, F(0), F(1) / search.unit)
     for number in (number for each in form.trials for number in _numbers(each)):
-        if isinstance(form, FloatFormat):
+        if isinstance(form, Float4Format):
             yield np.clip(scale + number, F(0), F(form.largest_scale)), zero
         elif form.count("scales"):
             yield np.clip(np.rint(largest / number * inverse), F(-form.scale_zero), F(form.scale_zero - 1)), zero
@@ -144,7 +144,7 @@ def _trials(search: Part, scale: Array) -> Iterator[Parameters]:
             yield half(largest / number), zero
 
 
-def _least_squares(search: Part, scale: Array, low: Array) -> Parameters:
+def _least_squares(search: SubBlocks, scale: Array, low: Array) -> Parameters:
     """Parameters for which the codes that these choose have the least error, as they are stored."""
     _, x, w, _ = search
     codes = numbers_of(search.codes(scale, low), search.form)

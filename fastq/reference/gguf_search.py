@@ -66,8 +66,8 @@ def fit_range(
     codes = codes_for(inverse)
     best = error(scale, low, codes)
     for k in range(candidates.last + 1):
-        wanted = F(candidates.first) + F(candidates.delta) * F(k) + F(steps)
-        tried = codes_for(wanted / (high - low))
+        steps_tried = F(candidates.first) + F(candidates.delta) * F(k) + F(steps)
+        tried = codes_for(steps_tried / (high - low))
         sum_l = total(w * tried)
         sum_l2 = total(w * tried * tried)
         sum_xl = total(w * tried * x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastq.formats.gguf import FloatFormat, TernaryFormat
+from fastq.formats.gguf import Float4Format, TernaryFormat
 from fastq.reference.gguf_fields import F, Numbers, float_steps, half_bits
 from fastq.system.dtypes import Array
 
@@ -26,8 +26,8 @@ def quantize_ternary(x: Array, form: TernaryFormat) -> Numbers:
     return {"d": half_bits(d), "codes": np.where(np.isinf(inverse)[:, None], form.of_tiny, codes)}
 
 
-def quantize_float(x: Array, form: FloatFormat) -> Numbers:
-    """Return the numbers of blocks of floating-point codes."""
+def quantize_float4(x: Array, form: Float4Format) -> Numbers:
+    """Return the numbers of blocks whose codes are floats of 4 bits: MXFP4 and NVFP4."""
     # contract 20.7 and 20.8
     parts = x.reshape(len(x), -1, form.sub)
     largest = np.abs(parts).max(axis=2)

@@ -23,9 +23,15 @@ def sub_blocks(x: Array, size: int) -> list[Array]:
     return [np.ascontiguousarray(part.T) for part in np.split(x, x.shape[1] // size, axis=1)]
 
 
+def mean_square(x: Array) -> Array:
+    """Return the mean square of each row, its sum taken in order."""
+    return np.asarray(total(np.ascontiguousarray((x * x).T)) / F(x.shape[1]))
+
+
 def weights_of(x: Array, importance: Array, spread: float) -> Array:
     """Weights of the values: that of the column times the root of the value's square plus the block's mean square."""
     # contract 20.4 and 20.5
+    # in ggml's order, which tiny sums of squares tell from `mean_square` times the spread
     mean = F(spread) * total(np.ascontiguousarray((x * x).T)) / F(x.shape[1])
     return np.asarray(importance * np.sqrt(mean[:, None] + x * x))
 
@@ -46,6 +52,11 @@ def quantize_super(x: Array, importance: Array | None, form: SuperFormat) -> Num
 
 
 def _with_minimum(x: Array, importance: Array | None, form: SuperFormat) -> Numbers:
+    """Return the numbers of blocks whose sub-blocks have a smallest value, of Q2_K, Q4_K and Q5_K.
+
+    Without importance, Q2_K weighs values by their magnitude and fits absolute errors, the others by magnitude plus the
+    root mean square. With it, Q5_K alone bounds the codes of scales; those of Q2_K and Q4_K may reach beyond.
+    """
     parts = sub_blocks(x, form.sub)
     two_bits = form.bits == 2
     if importance is None:
@@ -68,7 +79,7 @@ def _with_minimum(x: Array, importance: Array | None, form: SuperFormat) -> Numb
         if form.bits == 5:
             scale_codes, minimum_codes = (np.minimum(each, steps) for each in (scale_codes, minimum_codes))
     numbers = {"d": half_bits(d), "min": half_bits(dmin), "scales": scale_codes.T, "mins": minimum_codes.T}
-    stored = unpack(pack(numbers, form), form)  # of codes beyond the largest one bits fall into others
+    stored = unpack(pack(numbers, form), form)  # bits of codes beyond the largest one are in other codes
     step = half(d) * stored["scales"].T.astype(F)
     least = half(dmin) * stored["mins"].T.astype(F)
     return numbers | {"codes": _codes(parts, step, least, fitted, 0, form.steps)}

@@ -21,14 +21,15 @@ from fastq.reference.parameters import range_of
 from fastq.reference.requantization import requantize_sums
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import bitrounding, packing, requantization
-from fastq.requests import options as named
 from fastq.requests import quantization as requests
 from fastq.requests.importance import as_importance
+from fastq.requests.nested_scales import as_scales
 from fastq.requests.parameters import check_qparams
 from fastq.requests.stochastic_rounding import Noise, noise_of
 from fastq.results import BitInformation, Comparison, QParams, QuantizedArray
 from fastq.results.parameters import parameters_without_numbers
-from fastq.system.arguments import as_array, as_scales, dtype_of, is_out, native
+from fastq.system.arguments import native
+from fastq.system.arrays_of_callers import as_array, dtype_of, is_out
 from fastq.system.dtypes import Array
 
 __all__ = [
@@ -49,9 +50,9 @@ __all__ = [
     "unpack",
 ]
 
-# the parameters that codes are computed with, and those that are kept
-Both = tuple[QParams, QParams]
-Resolved = tuple[requests.Request, Callable[[], Both]]
+# the parameters that codes are computed with, and those that are kept and give values
+ParametersOfCodesAndValues = tuple[QParams, QParams]
+Resolved = tuple[requests.Request, Callable[[], ParametersOfCodesAndValues]]
 
 
 def quantize(
@@ -70,7 +71,7 @@ def quantize(
     """
     x = as_input(x)
     noise = noise_of(options.get("rounding"), rng)
-    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
+    request, parameters = _resolve(x, qparams, requests.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, *stored_as(x.shape, request.qtype))
     p, kept = parameters()
     return QuantizedArray(pack_if_narrow(_encode(x, p, request, noise), p.dtype, out), kept, x.shape)
@@ -78,7 +79,7 @@ def quantize(
 
 def choose_qparams(x: ArrayLike, dtype: object, *, importance: ArrayLike | None = None, **options: Any) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
-    return _request_by_range(as_input(x), named.RangeOptions(dtype=dtype, **options), importance)[1]()[1]
+    return _request_by_range(as_input(x), requests.RangeOptions(dtype=dtype, **options), importance)[1]()[1]
 
 
 def quantize_linear(
@@ -96,7 +97,7 @@ def quantize_linear(
     x = as_input(x)
     noise = noise_of(options.get("rounding"), rng)
     known = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
-    asked = requests.by_numbers(x.dtype, named.LinearOptions(dtype=dtype, **options), *known)
+    asked = requests.request_by_numbers(x.dtype, requests.LinearOptions(dtype=dtype, **options), *known)
     request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
     check_place(out, *stored_as(x.shape, request.qtype))
     return pack_if_narrow(_encode(x, p, request, noise), request.qtype, out)
@@ -118,14 +119,14 @@ def requantize(
     acc = as_array(acc, "acc")
     bias = None if bias is None else as_array(bias, "bias")
     clamp = None if clamp is None else requantization.as_clamp(clamp)
-    named_options = named.RequantizeOptions(
+    named_options = requantization.RequantizeOptions(
         dtype=dtype, clamp=clamp, key=bias if bias is None else (bias.dtype,), **options
     )
     numbers = [array.shape for array in (as_array(multiplier, "multiplier"), bias) if array is not None]
-    asked = requantization.requantize(acc.dtype, acc.shape, named_options, *numbers)
+    asked = requantization.requantize_request(acc.dtype, acc.shape, named_options, *numbers)
     check_place(out, acc.shape, asked.qtype.storage)
     factors, zero, biases = asked.ready(multiplier, zero_point, bias)
-    if acc.size and not (factors.astype(np.float64) < asked.row.below).all():
+    if acc.size and not (factors.astype(np.float64) < asked.convention.below).all():
         asked.refuse(factors)
     return deliver(requantize_sums(acc, asked, factors, int(zero), biases), asked.qtype.storage, out)
 
@@ -142,9 +143,9 @@ def dequantize_linear(
     # contract 1.5
     codes = as_array(codes, "codes")
     dtype_of_scale = dtype_of(scale, "scale")
-    asked = named.ValuesOptions(**options)
+    asked = requests.ValuesOptions(**options)
     dtype_of_result = requests.dtype_of_values(asked.dtype, out, requests.dtype_by_scale(dtype_of_scale))
-    request = requests.codes_by_numbers(codes.dtype, dtype_of_scale, dtype_of_result, asked)
+    request = requests.request_to_decode_by_numbers(codes.dtype, dtype_of_scale, dtype_of_result, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
     check_place(out, codes.shape, dtype_of_result)
     values = decode(codes.astype(request.qtype.storage, copy=False), p, dtype_of_result)
@@ -175,7 +176,7 @@ def fake_quantize(
     # contract 7.4
     x = as_input(x)
     noise = noise_of(options.get("rounding"), rng)
-    request, parameters = _resolve(x, qparams, named.RangeOptions(dtype=dtype, **options), importance)
+    request, parameters = _resolve(x, qparams, requests.RangeOptions(dtype=dtype, **options), importance)
     check_place(out, x.shape, requests.dtype_of_fakes(x.dtype))
     p, kept = parameters()
     values = requests.dtype_of_fakes(x.dtype)
@@ -186,8 +187,8 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     """Return the smallest and the largest element of each range, in the dtype of `x`."""
     # contract 1.6
     x = as_input(x)
-    asked = named.MinMaxOptions(**options)
-    parts = requests.ranges_of(x.dtype, x.shape, asked)
+    asked = requests.MinMaxOptions(**options)
+    parts = requests.granularity_of_minmax(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widen(x), asked.nan), parts)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
@@ -210,7 +211,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
 def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
     """Return `codes` of fewer than 8 bits without gaps between them, the first in the low bits."""
     codes = as_array(codes, "codes")
-    asked = packing.pack(codes.dtype, codes.shape, named.PackOptions(dtype=dtype, **options))
+    asked = packing.pack_request(codes.dtype, codes.shape, packing.PackOptions(dtype=dtype, **options))
     if not asked.qtype.element and codes.size:  # small integers of ml_dtypes compare with none that they have not
         codes = codes.astype(np.int16) if codes.dtype.kind == "V" else codes
         packing.check_codes(codes.min(), codes.max(), asked.qtype)
@@ -220,8 +221,8 @@ def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
 def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
     """Return in one bit of each element of `x` whether it is above a threshold, packed along an axis."""
     x = as_input(x)
-    named_options = named.BinarizeOptions(**options)
-    asked = packing.binarize(x.dtype, x.shape, named_options)
+    named_options = packing.BinarizeOptions(**options)
+    asked = packing.binarize_request(x.dtype, x.shape, named_options)
     values = nan_as_zero(widen(x), named_options.nan).reshape(asked.shape)
     check_place(out, asked.packed, asked.dtype)
     threshold = int(asked.threshold) if x.dtype.kind in "iu" else asked.threshold  # compared without rounding
@@ -232,14 +233,14 @@ def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
 def bit_information(x: ArrayLike, **options: Any) -> BitInformation:
     """Return the counts of bits of neighbours in `x`."""
     x = as_array(x, "x")
-    axis = bitrounding.bit_information(x.dtype, x.ndim, named.BitPairOptions(**options))
+    axis = bitrounding.axis_of_bit_pairs(x.dtype, x.ndim, bitrounding.BitPairOptions(**options))
     return count_pairs_of_bits(np.asarray(x, native(x.dtype)), axis)
 
 
 def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
     """Return `x` rounded to fewer bits of the significand; where no element is finite, none are kept."""
     x = as_array(x, "x")
-    asked = bitrounding.bitround(x.dtype, named.BitRoundOptions(**options))
+    asked = bitrounding.bitround_request(x.dtype, bitrounding.BitRoundOptions(**options))
     check_place(out, x.shape, asked.dtype)
     result = round_to_kept_bits(x.astype(asked.dtype, copy=False), asked)
     out = np.empty_like(x, asked.dtype) if out is None else out
@@ -250,7 +251,7 @@ def bitround(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array
 def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:
     """Return the codes in `packed`, one per element."""
     packed = as_array(packed, "packed")
-    asked = packing.unpack(packed.dtype, packed.shape, shape, named.PackOptions(dtype=dtype, **options))
+    asked = packing.unpack_request(packed.dtype, packed.shape, shape, packing.PackOptions(dtype=dtype, **options))
     return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, asked.bitorder)
 
 
@@ -272,30 +273,39 @@ def nest_scale(
         return q, float(mean), (dequantize(q) + mean).reshape(scale.shape)
 
 
-def _resolve(x: Array, qparams: QParams | None, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
-    """Return the scheme of `x`, and the function that gives the parameters, from its range or given."""
+def _resolve(
+    x: Array, qparams: QParams | None, options: requests.RangeOptions, importance: ArrayLike | None
+) -> Resolved:
+    """Return the request, and a function that returns the parameters that codes are computed with and those kept."""
     if qparams is None:
         return _request_by_range(x, options, importance)
     requests.check_beside_qparams(*(getattr(options, name) for name in requests.CARRIED), importance)
     given = check_qparams(requests.as_qparams(qparams), x.shape, requests.compute_dtype(x.dtype))
-    return requests.by_qparams(
-        x.dtype, x.ndim, given, named.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
-    ), lambda: (given, given)
+    quantize_options = requests.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
+
+    def given_twice() -> ParametersOfCodesAndValues:
+        return given, given
+
+    return requests.request_by_qparams(x.dtype, x.ndim, given, quantize_options), given_twice
 
 
-def _request_by_range(x: Array, options: named.RangeOptions, importance: ArrayLike | None) -> Resolved:
-    """Return the request for parameters, and a function that computes them: values are checked last."""
-    request = requests.by_range(x.dtype, x.ndim, options, importance is not None)
+def _request_by_range(x: Array, options: requests.RangeOptions, importance: ArrayLike | None) -> Resolved:
+    """Return the same for parameters that are computed from ranges: values are checked last."""
+    request = requests.request_by_range(x.dtype, x.ndim, options, importance is not None)
     qtype = request.qtype
     parts = request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)
 
-    def parameters() -> Both:
+    def parameters() -> ParametersOfCodesAndValues:
         values = widen(x)
         number = nan_as_zero(values, request.nan)
         lo, hi = (end.astype(request.coding.compute) for end in range_of(number, parts))
         spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), parts)
-        tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
+        tensor_scale = (
+            blocks.tensor_scale(np.maximum(-lo, hi), qtype, request.coding.convention)
+            if qtype.has_tensor_scale
+            else None
+        )
         asked = RangeParameters(request, spoiled, tensor_scale)
         method = request.search
         ends = (lo, hi) if method is None else least_error(number, lo, hi, asked, method, weights)

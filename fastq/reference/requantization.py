@@ -19,13 +19,13 @@ def requantize_sums(
         for numbers in (multiplier, bias)
     )
     assert factor is not None
-    if asked.row.arithmetic == "float":
+    if asked.convention.arithmetic == "float":
         units = _by_float(acc, factor.astype(np.float32), term)
     else:
         sums = acc.astype(np.int64) if term is None else _wrap_to_int32(acc.astype(np.int64) + term)
-        units = _ROUNDED[asked.row.arithmetic](sums, *_fixed_point(factor.astype(np.float64)))
+        units = _ROUNDED[asked.convention.arithmetic](sums, *_fixed_point(factor.astype(np.float64)))
     first, last = asked.codes
-    if asked.row.arithmetic == "float":  # as many as there are int32, and more
+    if asked.convention.arithmetic == "float":  # as many as there are int32, and more
         units = np.clip(units, first - zero_point, last - zero_point).astype(np.int64)
     return np.clip(_wrap_to_int32(units + zero_point), first, last)
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
-from fastq.reference.codes import decode, encode, in_half
+from fastq.reference.codes import decode, encode
+from fastq.reference.floats import in_half
 from fastq.reference.granularity import broadcast_to_parts, extremes, sums
-from fastq.reference.parameters import finite_scale, from_range, kept
+from fastq.reference.parameters import finite_scale, from_range, parameters_as_kept
 from fastq.requests.importance import bits_of_weights
 from fastq.requests.quantization import Request
 from fastq.results import QParams
@@ -42,26 +43,30 @@ class RangeParameters:
         request = self.request
         qtype = self.request.qtype
         if qtype.block_size:
-            scale = blocks.scale_of_blocks(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
+            rule = request.coding.convention, request.half.operations
+            scale = blocks.scale_of_blocks(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale, *rule)
             return self._qparams(scale, np.zeros(scale.shape, qtype.storage), tensor_scale=self.tensor_scale)
         if qtype.codebook:
             scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), request.half.scale)
             return self._qparams(scale, np.zeros(scale.shape, qtype.storage))
-        row, codes = request.coding[:2]
-        scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
-        compute = row.computes_in(lo.dtype)
-        scale_dtype, zero_point_dtype = row.dtypes(qtype, compute)
+        convention = request.coding.convention
+        codes_of_range = request.coding.parameters
+        scale, zero_point = from_range(lo, hi, convention, codes_of_range, request.symmetric, request.half)
+        compute = convention.computes_in(lo.dtype)
+        scale_dtype, zero_point_dtype = convention.dtypes(qtype, compute)
         if finite:
-            scale_kept, point_kept = kept(scale, zero_point, row, request.half)
-            finite_scale(np.where(np.isinf(point_kept) & (row.zero_point == "offset"), np.inf, scale_kept), scale_dtype)
+            scale_kept, point_kept = parameters_as_kept(scale, zero_point, convention, request.half)
+            finite_scale(
+                np.where(np.isinf(point_kept) & (convention.zero_point == "offset"), np.inf, scale_kept), scale_dtype
+            )
         scale = scale.astype(scale_dtype)
         zero_point = zero_point.astype(zero_point_dtype)
         return self._qparams(scale, zero_point, computed=None if scale.dtype == compute else compute)
 
     def kept(self, p: QParams) -> QParams:
         """Return the parameters that are kept, and give values, of those that codes are computed with."""
-        row = self.request.coding.row
-        return p.with_values(*kept(p.scale, p.zero_point, row, self.request.half))
+        convention = self.request.coding.convention
+        return p.with_values(*parameters_as_kept(p.scale, p.zero_point, convention, self.request.half))
 
     def _qparams(self, scale: Array, zero_point: Array, **others: Any) -> QParams:
         """Return numbers with the format and granularity of the request."""

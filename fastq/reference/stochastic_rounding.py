@@ -23,7 +23,7 @@ def numbers(noise: Noise, shape: tuple[int, ...]) -> NDArray[np.uint64]:
 
 @np.errstate(over="ignore")
 def _keys(key: np.uint64, high: Array) -> Array:
-    """Return the 64 bits of SplitMix64 for each upper word of a pair, which is how often its state is moved."""
+    """Return output number ``high + 1`` of the generator SplitMix64 that begins at `key`, for each upper word."""
     state = key + (high + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -10,8 +10,22 @@ import numpy as np
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOATS
 from fastq.formats.granularity import within_array
-from fastq.requests.options import BitPairOptions, BitRoundOptions
 from fastq.system.arguments import as_choice, as_float, as_int, native
+
+
+class BitRoundOptions(NamedTuple):
+    """Options of `fastq.bitround`."""
+
+    keepbits: int | None = None
+    digits: int | None = None
+    max_error: float | None = None
+    convention: str = "numcodecs"
+
+
+class BitPairOptions(NamedTuple):
+    """Options of `fastq.bit_information`."""
+
+    axis: int = -1
 
 
 class BitRounding(NamedTuple):
@@ -42,7 +56,7 @@ class BitRounding(NamedTuple):
         return kept
 
 
-def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
+def bitround_request(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
     """Return the request of `fastq.bitround`, for values of a dtype."""
     as_floats(dtype)
     dtype = native(dtype)
@@ -63,8 +77,8 @@ def bitround(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRounding:
     return BitRounding(dtype, **numbers, rounding=rounding)
 
 
-def bit_information(dtype: np.dtype[Any], ndim: int, options: BitPairOptions) -> int:
-    """Return the axis of `fastq.bit_information`, for values of a dtype."""
+def axis_of_bit_pairs(dtype: np.dtype[Any], ndim: int, options: BitPairOptions) -> int:
+    """Return the axis along which `fastq.bit_information` pairs values of a dtype."""
     as_floats(dtype)
     return within_array((as_int(options.axis, "axis"),), ndim, "x")[0]
 

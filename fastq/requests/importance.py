@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from fastq.formats.floats import is_real
 from fastq.formats.granularity import Granularity
-from fastq.requests.quantization import INTEGERS, Request
-from fastq.system.arguments import as_array, native
-from fastq.system.dtypes import REAL_DTYPES
+from fastq.requests.quantization import Request
+from fastq.system.arguments import native
+from fastq.system.arrays_of_callers import as_array
+from fastq.system.dtypes import INTEGERS, REAL_DTYPES
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]

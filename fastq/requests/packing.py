@@ -9,7 +9,6 @@ import numpy as np
 
 from fastq.formats.granularity import within_array
 from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
-from fastq.requests.options import BinarizeOptions, PackOptions
 from fastq.requests.quantization import check_input, check_nan
 from fastq.system.arguments import as_bool, as_choice, as_dtype, as_float, as_int, as_shape, between
 
@@ -17,7 +16,26 @@ Shape = tuple[int, ...]
 DType = np.dtype[Any]
 
 
-class Packing(NamedTuple):
+class PackOptions(NamedTuple):
+    """Options of `fastq.pack` and `fastq.unpack`."""
+
+    axis: int = -1
+    dtype: object = None
+    bitorder: str = "little"
+
+
+class BinarizeOptions(NamedTuple):
+    """Options of `fastq.binarize`."""
+
+    axis: int = -1
+    threshold: float = 0.0
+    inclusive: bool = False
+    dtype: object = "uint8"
+    bitorder: str = "big"
+    nan: str = "raise"
+
+
+class PackRequest(NamedTuple):
     """Codes of fewer than 8 bits along an axis."""
 
     qtype: QType  # format of the codes
@@ -34,20 +52,20 @@ class Packing(NamedTuple):
         return packed_shape(self.shape, self.qtype, self.axis)
 
 
-def _packing(shape: Shape, options: PackOptions, name: str) -> Packing:
+def _packing(shape: Shape, options: PackOptions, name: str) -> PackRequest:
     qtype = as_qtype(options.dtype)
     if not qtype.packed:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
     if as_choice(options.bitorder, "bitorder", ("little", "big")) == "big" and qtype.bits > 1:
         raise ValueError(f"bitorder='big' is defined for formats of one bit, not for {qtype}")
-    return Packing(qtype=qtype, shape=shape, axis=_axis(options.axis, len(shape), name), bitorder=options.bitorder)
+    return PackRequest(qtype=qtype, shape=shape, axis=_axis(options.axis, len(shape), name), bitorder=options.bitorder)
 
 
 def _axis(axis: int, ndim: int, array: str) -> int:
     return within_array((as_int(axis, "axis"),), max(ndim, 1), array)[0]
 
 
-def pack(dtype: DType, shape: Shape, options: PackOptions) -> Packing:
+def pack_request(dtype: DType, shape: Shape, options: PackOptions) -> PackRequest:
     """Return the request of `fastq.pack`, for codes of a dtype and shape."""
     asked = _packing(shape or (1,), options, "codes")
     qtype = asked.qtype
@@ -63,7 +81,7 @@ def check_codes(least: int, most: int, qtype: QType) -> None:
         raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {between(least, most)}")
 
 
-def unpack(dtype: DType, packed: Shape, shape: Any, options: PackOptions) -> Packing:
+def unpack_request(dtype: DType, packed: Shape, shape: Any, options: PackOptions) -> PackRequest:
     """Return the request of `fastq.unpack`, for bytes of a dtype and shape, and a shape of the codes."""
     asked = _packing(as_shape(shape), options, "the codes")
     if dtype != np.uint8:
@@ -76,18 +94,18 @@ def unpack(dtype: DType, packed: Shape, shape: Any, options: PackOptions) -> Pac
     return asked
 
 
-def binarize(dtype: DType, shape: Shape, options: BinarizeOptions) -> Packing:
+def binarize_request(dtype: DType, shape: Shape, options: BinarizeOptions) -> PackRequest:
     """Return the request of `fastq.binarize`, for values of a dtype and shape."""
     check_input(dtype)
     check_nan(options.nan)
     axis = _axis(options.axis, len(shape), "x")
-    wanted = "uint8 or int8"
+    expected = "uint8 or int8"
     bitorder = as_choice(options.bitorder, "bitorder", ("little", "big"))
-    stored = as_dtype(options.dtype, "dtype", wanted)
+    stored = as_dtype(options.dtype, "dtype", expected)
     if stored not in (np.uint8, np.int8):
-        raise TypeError(f"dtype must be {wanted}, not {stored}")
+        raise TypeError(f"dtype must be {expected}, not {stored}")
     threshold, inclusive = _threshold(dtype, options)
-    return Packing(
+    return PackRequest(
         qtype=QTYPES["uint1"],
         shape=shape or (1,),
         axis=axis,

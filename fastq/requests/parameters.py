@@ -15,7 +15,8 @@ from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QTYPES, WANTED_SCALES, QType
 from fastq.results import QParams
-from fastq.system.arguments import as_array, between, is_python, native
+from fastq.system.arguments import between, is_python, native
+from fastq.system.arrays_of_callers import as_array
 
 Array = NDArray[Any]
 
@@ -77,23 +78,18 @@ class ParameterRules(NamedTuple):
     def ready_zero_point(self, zero_point: Any, scale: Array) -> Array:
         """Return zero points in the dtype that kernels read, for prepared scales."""
         qtype = self.qtype
-        row = self.convention
+        convention = self.convention
         shape = scale.shape
         if zero_point is None:
             return np.zeros(shape, self.zero_point_dtype)
-        are_codes = row.zero_point == "integer" and qtype.has_zero_point
-        is_number = are_codes and not shape and type(zero_point) in (int, qtype.storage.type)
-        if is_number and qtype.qmin <= zero_point <= qtype.qmax:
-            return np.array(zero_point, qtype.storage)  # a sixth of the time of the code below
+        if convention.zero_point == "integer" and qtype.has_zero_point:
+            return ready_codes(zero_point, qtype, shape)
         numbers = as_array(zero_point, "zero_point")
         self.ready_zero_point_dtype(numbers.dtype)
-        storage = storage_of(numbers.dtype)
-        numbers = numbers if storage is None else numbers.astype(storage)
-        check_zero_point_shape(numbers.shape, shape)
-        numbers = np.full(shape, numbers) if shape and not numbers.shape else numbers
-        if row.zero_point != "integer":
+        numbers = _in_shape_of_scale(numbers, shape)
+        if convention.zero_point != "integer":
             return _as_floats(numbers, self.zero_point_dtype)
-        return _as_codes(numbers, qtype) if are_codes else _as_zeros(numbers, qtype)
+        return _as_zeros(numbers, qtype)
 
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the dtype of prepared scales, for scales of a dtype; None is for Python numbers."""
@@ -112,13 +108,13 @@ class ParameterRules(NamedTuple):
     def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
         """Return the dtype of prepared zero points, for zero points of a dtype."""
         qtype = self.qtype
-        if dtype is not None and dtype.kind in "SU":
-            raise TypeError("zero_point must be numbers, not a string: name a format or dtype with dtype=")
-        if dtype is not None and dtype.kind not in "iu" and storage_of(dtype) is None:
+        if dtype is None:
+            return self.zero_point_dtype
+        if not qtype.element and self.convention.zero_point == "integer":
+            _check_integers(dtype)
+        elif not _are_integers(dtype):
             if qtype.element and dtype != qtype.storage:
                 raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {dtype}")
-            if not qtype.element and self.convention.zero_point == "integer":
-                raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
             if not qtype.element and not is_real(dtype):
                 raise TypeError(f"zero_point must be floats of 16 bits or more, or integers, not {dtype}")
         return self.zero_point_dtype
@@ -138,22 +134,24 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
     A value that becomes infinite when it is rounded to that type is refused, too, or one that becomes an invalid 0.
     """
     compute = rules.scale_dtype
-    signed, zero = rules.allowed
-    if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
+    is_normal = (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127
+    if is_normal:  # valid by all rules, in either type of scales: a call with a Python float need not look further
         return np.array(scale, compute)
+    may_be_negative, may_be_zero = rules.allowed
     given, ready = _scale_in(scale, rules)
     if rules.decodes and given.dtype.name == _POWERS:
         return ready
-    size = np.abs(ready) if signed else ready
-    least = 0.0 if zero else float(np.finfo(compute).smallest_subnormal)
+    size = np.abs(ready) if may_be_negative else ready
+    least = 0.0 if may_be_zero else float(np.finfo(compute).smallest_subnormal)
     if size.size == 1:
         if least <= size.item() < np.inf:
             return ready
     elif _all_finite_from(least, size):
         return ready
     bad = ~((size >= least) & (size < np.inf))
+    wanted = WANTED_SCALES[may_be_negative, may_be_zero]
     raise ValueError(
-        f"scale must be {WANTED_SCALES[signed, zero]} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
+        f"scale must be {wanted} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
         f"the first is {given[bad].flat[0]}"
     )
 
@@ -187,8 +185,9 @@ def _as_own_scale(scales: Array, rules: ParameterRules) -> Array:
     rules.ready_scale_dtype(scales.dtype)
     if rules.qtype.has_tensor_scale:
         codes = scales.view(np.int8)  # a tenth of the time of float32: -1 and 127 are NaN, others below 0 negative
-        if np.any((codes <= 0) & (codes != -1)):
-            raise ValueError(f"scale must be positive for {rules.qtype}")
+        least = int(not rules.convention.allows_zero_scale(rules.qtype))
+        if np.any((codes < least) & (codes != -1)):
+            raise ValueError(f"scale must be {'positive' if least else 'positive or 0'} for {rules.qtype}")
     return scales
 
 
@@ -211,8 +210,45 @@ def check_tensor_scale(dtype: np.dtype[Any], shape: tuple[int, ...], qtype: QTyp
 
 def storage_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the 8-bit dtype for an integer dtype of ml_dtypes of fewer than 8 bits, None for any other."""
-    row = QTYPES.get(dtype.name) if dtype.kind == "V" else None
-    return None if row is None or row.element else row.storage
+    qtype = QTYPES.get(dtype.name) if dtype.kind == "V" else None
+    return None if qtype is None or qtype.element else qtype.storage
+
+
+def ready_codes(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> Array:
+    """Return zero points that are codes of a format, in its storage dtype and in the shape of scales."""
+    is_number = not shape and type(zero_point) in (int, qtype.storage.type)
+    if is_number and qtype.qmin <= zero_point <= qtype.qmax:
+        return np.array(zero_point, qtype.storage)  # a sixth of the time of the code below
+    numbers = as_array(zero_point, "zero_point")
+    _check_integers(numbers.dtype)
+    numbers = _in_shape_of_scale(numbers, shape)
+    if numbers.size and (numbers.dtype != qtype.storage or not qtype.fills_storage):
+        least, most = int(numbers.min()), int(numbers.max())
+        if least < qtype.qmin or most > qtype.qmax:
+            wrong = between(least, most)
+            raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {wrong}")
+    return numbers.astype(qtype.storage, copy=False)
+
+
+def _check_integers(dtype: np.dtype[Any]) -> None:
+    """Raise TypeError unless zero points of a dtype are integers."""
+    if not _are_integers(dtype):
+        raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
+
+
+def _are_integers(dtype: np.dtype[Any]) -> bool:
+    """Return whether zero points of a dtype are integers; raise TypeError for strings."""
+    if dtype.kind in "SU":
+        raise TypeError("zero_point must be numbers, not a string: name a format or dtype with dtype=")
+    return dtype.kind in "iu" or storage_of(dtype) is not None
+
+
+def _in_shape_of_scale(zero_points: Array, shape: tuple[int, ...]) -> Array:
+    """Return zero points in a dtype of NumPy, one for each scale."""
+    storage = storage_of(zero_points.dtype)
+    zero_points = zero_points if storage is None else zero_points.astype(storage)
+    check_zero_point_shape(zero_points.shape, shape)
+    return np.full(shape, zero_points) if shape and not zero_points.shape else zero_points
 
 
 def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -> None:
@@ -223,16 +259,6 @@ def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -
     unknown = any(map(math.isnan, (*shape, *scale)))
     if shape and not unknown and shape != scale and not math.prod(shape) == math.prod(scale) == 1:
         raise ValueError(f"zero_point has shape {shape}, but scale has shape {scale}")
-
-
-def _as_codes(zero_points: Array, qtype: QType) -> Array:
-    """Return zero points, each a code of the format, in the storage dtype of the format."""
-    if zero_points.size and (zero_points.dtype != qtype.storage or not qtype.fills_storage):
-        least, most = int(zero_points.min()), int(zero_points.max())
-        if least < qtype.qmin or most > qtype.qmax:
-            wrong = between(least, most)
-            raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {wrong}")
-    return zero_points.astype(qtype.storage, copy=False)
 
 
 def _as_zeros(zero_points: Array, qtype: QType) -> Array:
@@ -264,8 +290,15 @@ def check_parameter_shape(name: str, shape: tuple[int, ...], size: int, needed: 
 
 def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
     """Return the rules for the numbers of some parameters, for values of a compute type."""
-    row = as_convention(params.convention)
-    return ParameterRules(params.dtype, row, *row.dtypes(params.dtype, compute), params.block_size)
+    convention = as_convention(params.convention)
+    scale_dtype, zero_point_dtype = convention.dtypes(params.dtype, compute)
+    return ParameterRules(
+        params.dtype,
+        convention,
+        scale_dtype=scale_dtype,
+        zero_point_dtype=zero_point_dtype,
+        block_size=params.block_size,
+    )
 
 
 def check_qparams(

@@ -9,21 +9,19 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions.coding import Coding, check_coding, check_format, check_written, coding_of
-from fastq.formats.conventions.convention import NEAREST, UNROUNDED, Convention, HalfPrecision
-from fastq.formats.conventions.table import as_convention
+from fastq.formats.conventions.convention import NEAREST, UNROUNDED, Coding, Convention, HalfPrecision, coding_of
+from fastq.formats.conventions.table import as_convention, check_format, check_written
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
-from fastq.formats.gguf import LEAST_ERROR, RANGES, BlockFormat
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, axes_that_fit, granularity, kind_of
-from fastq.formats.qtypes import CASTS, QTYPES, SUMS, QType, as_qtype
+from fastq.formats.qtypes import CASTS, QTYPES, SUMS, WIDE, QType, as_qtype
 from fastq.formats.range_methods import METHODS, MSERange
-from fastq.requests.options import LinearOptions, MinMaxOptions, QuantizeOptions, RangeOptions, ValuesOptions
 from fastq.requests.parameters import ParameterRules
 from fastq.requests.stochastic_rounding import STOCHASTIC
 from fastq.results import QParams
 from fastq.results.parameters import parameters_without_numbers
 from fastq.system import arguments
-from fastq.system.dtypes import REAL_DTYPES
+from fastq.system.arrays_of_callers import as_array, is_out
+from fastq.system.dtypes import INTEGERS, REAL_DTYPES
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
@@ -32,9 +30,6 @@ DType = np.dtype[Any]
 
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT64 = np.dtype(np.float64)
-INTEGERS: tuple[np.dtype[Any], ...] = tuple(
-    np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
-)
 CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # dtypes of float codes need ml_dtypes
 
 _COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
@@ -55,7 +50,7 @@ def as_real(dtype: Any, name: str) -> np.dtype[Any]:
 
 def as_input(x: Any, name: str = "x") -> NDArray[Any]:
     """Return x as an ndarray of a dtype that can be quantized."""
-    array = arguments.as_array(x, name)
+    array = as_array(x, name)
     check_input(array.dtype, name)
     return array
 
@@ -82,12 +77,12 @@ def check_approximation(dtype: np.dtype[Any]) -> None:
 def format_of_codes(dtype: np.dtype[Any]) -> QType:
     """Return the format of unpacked codes, including those of ml_dtypes."""
     dtype = arguments.native(dtype)
-    if dtype == SUMS.storage:
-        return SUMS
+    if dtype.name in WIDE:
+        return WIDE[dtype.name]
     if dtype not in CODES and dtype.name not in QTYPES:
         raise TypeError(
-            "codes must be int8, uint8, int16, uint16, int32, or integers of up to 4 bits or floats of up to 8 bits of "
-            f"ml_dtypes, not {dtype}"
+            "codes must be int8, uint8, int16, uint16, int32, uint32, or integers of up to 4 bits or floats of up to 8 "
+            f"bits of ml_dtypes, not {dtype}"
         )
     return as_qtype(dtype)
 
@@ -96,7 +91,7 @@ def dtype_of_values(dtype: Any, out: Any, compute: DType) -> DType:
     """Return the dtype of decoded values: the requested dtype, else the dtype of out, else the compute type."""
     if dtype is not None:
         return as_real(dtype, "dtype")
-    return as_real(out.dtype, "out") if out is not None and arguments.is_out(out) else compute
+    return as_real(out.dtype, "out") if out is not None and is_out(out) else compute
 
 
 def dtype_by_scale(scale: DType | None) -> DType:
@@ -126,7 +121,7 @@ def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: 
     return nan
 
 
-def _is_stochastic(rounding: object, row: Convention, qtype: QType) -> bool:
+def _is_stochastic(rounding: object, convention: Convention, qtype: QType) -> bool:
     """Return whether codes are rounded at random, if a convention and a format support that."""
     if rounding is None:
         return False
@@ -136,16 +131,17 @@ def _is_stochastic(rounding: object, row: Convention, qtype: QType) -> bool:
         raise ValueError(f"rounding must be None for {qtype}, whose codes are in a table")
     if qtype.bits > 16:
         raise ValueError(f"rounding must be None for {qtype}: random numbers are for codes of up to 16 bits")
-    if row.rounding not in NEAREST:
+    if convention.rounding not in NEAREST:
         raise ValueError(
-            f"rounding must be None for convention {row.name!r}, which rounds by {row.rounding} and not to the nearest"
+            f"rounding must be None for convention {convention.name!r}, which rounds by {convention.rounding} and not "
+            "to the nearest"
         )
     return True
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return out if a result of this shape and dtype can be written to it."""
-    if not arguments.is_out(out):
+    if not is_out(out):
         raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
     if arguments.native(out.dtype) != dtype:
         raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
@@ -154,6 +150,62 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
     if not out.flags.writeable:
         raise ValueError("out is read-only")
     return out
+
+
+# --- options, by name and with defaults; numbers come first -----------------------------------------------------------
+
+
+class RangeOptions(NamedTuple):
+    """Options of operations that compute parameters from ranges; the first ones are numbers."""
+
+    axis: Axis = None
+    block_size: int = 0
+    symmetric: bool = False
+    saturate: bool = True
+    bits: int | None = None
+    dtype: object = None
+    convention: str | Convention = "onnx"
+    nan: str = "raise"
+    range: str | MSERange = "minmax"
+    rounding: str | None = None
+
+
+class QuantizeOptions(NamedTuple):
+    """Options of operations on values with QParams; `key` is the part of these on which a plan may depend."""
+
+    saturate: bool = True
+    nan: str = "raise"
+    key: Any = None
+    rounding: str | None = None
+
+
+class LinearOptions(NamedTuple):
+    """Options of `fastq.quantize_linear`."""
+
+    axis: Axis = None
+    block_size: int = 0
+    saturate: bool = True
+    dtype: object = None
+    convention: str | Convention = "onnx"
+    nan: str = "raise"
+    rounding: str | None = None
+
+
+class ValuesOptions(NamedTuple):
+    """Options of `fastq.dequantize_linear`."""
+
+    axis: Axis = None
+    block_size: int = 0
+    dtype: object = None
+    convention: str | Convention = "onnx"
+
+
+class MinMaxOptions(NamedTuple):
+    """Options of `fastq.minmax`."""
+
+    axis: Axis = None
+    block_size: int = 0
+    nan: str = "raise"
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -178,17 +230,22 @@ class Request(NamedTuple):
     @property
     def rules(self) -> ParameterRules:
         """The rules for parameters."""
-        row = as_convention(self.convention)
-        block_size = self.granularity.block_size
-        return ParameterRules(self.qtype, row, *self.coding[-2:], block_size, self.decodes)
+        return ParameterRules(
+            self.qtype,
+            as_convention(self.convention),
+            scale_dtype=self.coding.scale,
+            zero_point_dtype=self.coding.zero_point,
+            block_size=self.granularity.block_size,
+            decodes=self.decodes,
+        )
 
     @property
     def searches_ends_apart(self) -> bool:
         """Whether both ends of a range are searched, as for zero points that may be any number."""
-        return not self.symmetric and self.coding.row.zero_point != "integer"
+        return not self.symmetric and self.coding.convention.zero_point != "integer"
 
     @property
-    def template(self) -> QParams:
+    def params_without_numbers(self) -> QParams:
         """Parameters from ranges without their numbers, in their dtypes."""
         qtype = self.qtype
         coding = self.coding
@@ -225,8 +282,8 @@ class Request(NamedTuple):
             parts = granularity(axis, block_size, len(shape), name)
             if is_known and scale != parts.parameter_shape(shape):
                 raise ValueError(_misfit(scale, shape, axis, parts, name))
-        row = as_convention(self.convention)
-        coding = coding_of(row, self.qtype, False, parts.axes, parts.block_size, self.coding.compute)
+        convention = as_convention(self.convention)
+        coding = coding_of(convention, self.qtype, False, parts.axes, parts.block_size, self.coding.compute)
         return self._replace(axis=axis, granularity=parts, coding=coding)
 
 
@@ -238,8 +295,7 @@ def _misfit(scale: Shape, shape: Shape, axis: Axis, parts: Granularity, name: st
     """Return why raw scales do not fit an array of a shape, and the axes for which they would."""
     blocks = f" and block_size={parts.block_size}" if parts.block_size else ""
     needed = f"axis={axis}{blocks} needs {parts.parameter_shape(shape)}"
-    fitting = "" if parts.block_size else f"; {axes_that_fit(scale, shape, name)}"
-    return f"scale has shape {scale}, but {needed}{fitting}"
+    return f"scale has shape {scale}, but {needed}; {axes_that_fit(scale, shape, name, parts.block_size)}"
 
 
 # --- parameters from ranges -------------------------------------------------------------------------------------------
@@ -258,15 +314,7 @@ def as_range_method(method: object) -> MSERange | None:
     raise ValueError(f"range must be one of {known}, not {arguments.shown(method)}{hint}")
 
 
-def as_least_error(method: object, form: BlockFormat) -> bool:
-    """Return whether an option `range` asks for a search for the least error, which only some formats support."""
-    is_mse = arguments.as_choice(method, "range", RANGES) == "mse"
-    if is_mse and not form.trials:
-        raise ValueError(f"range 'mse' supports the qtypes {', '.join(LEAST_ERROR)}, not {form}")
-    return is_mse
-
-
-def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = False) -> Request:
+def request_by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = False) -> Request:
     """Return the request for parameters from the ranges of an array, whose elements may be `weighed` by importance."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, not None, unless qparams are given")
@@ -288,14 +336,16 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
     block_size = qtype.block_size or block_size
     always = symmetric or bool(qtype.element or qtype.block_size)
     parts = granularity(axis, block_size, ndim)
-    row = as_convention(options.convention)
-    coding = check_coding(row, qtype, always, parts.axes, block_size, compute)
-    half = coding.row.half_precision_for(dtype)
+    convention = as_convention(options.convention)
+    coding = _coding_with_scheme(convention, qtype, always, parts.axes, block_size, compute)
+    half = coding.convention.half_precision_for(dtype)
+    if qtype.scale_element:  # which prescribes what scales are rounded to
+        half = HalfPrecision(operations=half.operations)
     nan = check_nan(options.nan, qtype)
     if search is not None:
-        search = search.resolve(qtype, coding.row, always, kind_of(parts.axes, block_size), block_size, weighed)
-        if search.signs == 2 and coding.row.symmetric_extreme == "magnitude":
-            coding = coding._replace(row=replace(coding.row, symmetric_extreme="signed"))
+        search = search.resolve(qtype, coding.convention, always, kind_of(parts.axes, block_size), block_size, weighed)
+        if search.signs == 2 and coding.convention.symmetric_extreme == "magnitude":
+            coding = coding._replace(convention=replace(coding.convention, symmetric_extreme="signed"))
     return Request(
         qtype=qtype,
         convention=options.convention,
@@ -307,11 +357,26 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = Fal
         saturate=saturate,
         half=half,
         search=search,
-        stochastic=_is_stochastic(options.rounding, row, qtype),
+        stochastic=_is_stochastic(options.rounding, convention, qtype),
     )
 
 
-def by_calibrator(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
+def _coding_with_scheme(
+    convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: DType
+) -> Coding:
+    """Return a format under a convention whose system has the scheme, and uses two codes or more of the format."""
+    check_format(convention, qtype)
+    if (scheme := "symmetric" if symmetric else "asymmetric") not in convention.schemes:
+        raise ValueError(f"symmetric must be {not symmetric}: convention {convention.name!r} has no {scheme} scheme")
+    coding = coding_of(convention, qtype, symmetric, axis, block_size, compute)
+    if not coding.parameters[0] < coding.parameters[1]:
+        raise ValueError(f"dtype must have two codes or more: convention {convention.name!r} leaves too few of {qtype}")
+    return coding
+
+
+def request_by_calibrator(
+    dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str
+) -> Request:
     """Return the request for parameters of data that arrives piece by piece."""
     if (qtype := as_qtype(dtype)).block_size:
         raise ValueError(f"dtype must be a format without its own blocks, not {qtype}")
@@ -321,7 +386,7 @@ def by_calibrator(dtype: object, axis: Axis, symmetric: bool, convention: str | 
     nan = check_nan(nan, qtype, omits=True)
     options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention)
     # enough axes that all of the given ones can differ
-    return by_range(np.dtype(np.float32), min(ndim, arguments.MOST_AXES), options)._replace(nan=nan)
+    return request_by_range(np.dtype(np.float32), min(ndim, arguments.MOST_AXES), options)._replace(nan=nan)
 
 
 def shape_of_ranges(shape: Shape, parts: Granularity) -> Shape:
@@ -366,22 +431,22 @@ def as_qparams(qparams: object) -> QParams:
     return qparams
 
 
-def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
+def request_by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
     """Return the request to quantize values of a dtype by prepared parameters."""
     nan = check_nan(options.nan, params.dtype, given=True)
     saturate = arguments.as_bool(options.saturate, "saturate")
-    row = as_convention(params.convention)
-    request = by_qparams_to_decode(params, ndim, compute_dtype(dtype), row)
-    stochastic = _is_stochastic(options.rounding, row, params.dtype)
+    convention = as_convention(params.convention)
+    request = request_to_decode_by_qparams(params, ndim, compute_dtype(dtype), convention)
+    stochastic = _is_stochastic(options.rounding, convention, params.dtype)
     return request._replace(
-        nan=nan, saturate=saturate, half=request.coding.row.half_precision_for(dtype), stochastic=stochastic
+        nan=nan, saturate=saturate, half=request.coding.convention.half_precision_for(dtype), stochastic=stochastic
     )
 
 
-def by_qparams_to_decode(params: QParams, ndim: int, compute: DType, row: Convention) -> Request:
+def request_to_decode_by_qparams(params: QParams, ndim: int, compute: DType, convention: Convention) -> Request:
     """Return the request to decode by prepared parameters of a convention, for values of a compute type."""
     parts = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
-    coding = coding_of(row, params.dtype, params.symmetric, params.axis, params.block_size, compute)
+    coding = coding_of(convention, params.dtype, params.symmetric, params.axis, params.block_size, compute)
     return Request(
         qtype=params.dtype,
         convention=params.convention,
@@ -395,15 +460,15 @@ def by_qparams_to_decode(params: QParams, ndim: int, compute: DType, row: Conven
 # --- raw parameters ---------------------------------------------------------------------------------------------------
 
 
-def by_numbers(
+def request_by_numbers(
     dtype: DType, options: LinearOptions, zero_point: DType | None = None, out: DType | None = None
 ) -> Request:
-    """Return the request of `fastq.quantize_linear`, before it is placed.
+    """Return the request of `fastq.quantize_linear`; `Request.with_granularity` adds what the scale's shape tells.
 
     Without a `dtype` the format is that of the zero point, else that of out, if one of these dtypes is a format.
     """
     compute = check_input(dtype)
-    row = as_convention(options.convention)
+    convention = as_convention(options.convention)
     if options.dtype is not None:
         qtype = as_qtype(options.dtype, casts=True)
     elif zero_point is not None and zero_point.name in QTYPES:  # it may also be a float of a convention
@@ -412,8 +477,8 @@ def by_numbers(
         qtype = (QTYPES | CASTS).get("uint8" if out is None else out.name, QTYPES["uint8"])
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without its own scales, not {qtype}; see quantize")
-    check_format(row, qtype)
-    check_written(row, qtype)
+    check_format(convention, qtype)
+    check_written(convention, qtype)
     axis = arguments.as_axis(options.axis)
     parts = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
     nan = check_nan(options.nan, qtype)
@@ -424,27 +489,34 @@ def by_numbers(
         symmetric=False,
         axis=axis,
         granularity=parts,
-        coding=coding_of(row, qtype, False, None, 0, compute),
+        coding=coding_of(convention, qtype, False, None, 0, compute),
         nan=nan,
         saturate=saturate,
-        half=row.half_precision_for(dtype),
-        stochastic=_is_stochastic(options.rounding, row, qtype),
+        half=convention.half_precision_for(dtype),
+        stochastic=_is_stochastic(options.rounding, convention, qtype),
     )
 
 
-def codes_by_numbers(dtype: DType, scale: DType | None, dtype_of_result: DType, options: ValuesOptions) -> Request:
-    """Return the request of `fastq.dequantize_linear`, before it is placed, for codes of a dtype.
+def request_to_decode_by_numbers(
+    dtype: DType, scale: DType | None, dtype_of_result: DType, options: ValuesOptions
+) -> Request:
+    """Return the request of `fastq.dequantize_linear`; `Request.with_granularity` adds what the scale's shape tells.
 
-    `scale` is the dtype of the given scales, None for Python numbers; `wanted` is the dtype of the values.
+    `dtype` is that of the codes, `scale` that of the given scales, None for Python numbers, and `dtype_of_result` that
+    of the values.
     """
     qtype = format_of_codes(dtype)
-    row = as_convention(options.convention)
-    check_format(row, qtype)
+    convention = as_convention(options.convention)
+    check_format(convention, qtype)
+    if qtype != SUMS:
+        check_written(convention, qtype)
     axis = arguments.as_axis(options.axis)
     parts = Granularity(block_size=arguments.as_block_size(options.block_size, axis))
-    kind = dtype_of_result if row.stored_type == "float64" else scale
-    compute = compute_dtype(kind) if kind is not None and is_real(kind) else _FLOAT32
-    coding = coding_of(row, qtype, False, None, 0, compute)
+    dtype_of_arithmetic = dtype_of_result if convention.stored_type == "float64" else scale
+    compute = _FLOAT32
+    if dtype_of_arithmetic is not None and is_real(dtype_of_arithmetic):
+        compute = compute_dtype(dtype_of_arithmetic)
+    coding = coding_of(convention, qtype, False, None, 0, compute)
     return Request(
         qtype=qtype,
         convention=options.convention,
@@ -459,7 +531,7 @@ def codes_by_numbers(dtype: DType, scale: DType | None, dtype_of_result: DType, 
 # --- ranges and errors ------------------------------------------------------------------------------------------------
 
 
-def ranges_of(dtype: DType, shape: Shape, options: MinMaxOptions) -> Granularity:
+def granularity_of_minmax(dtype: DType, shape: Shape, options: MinMaxOptions) -> Granularity:
     """Return the granularity of `fastq.minmax`."""
     check_input(dtype)
     check_nan(options.nan)

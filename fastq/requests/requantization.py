@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
 from fastq.formats.floats import is_real
-from fastq.formats.granularity import ARRAY, Granularity, axes_that_fit, granularity
+from fastq.formats.granularity import ARRAY, Axis, Granularity, axes_that_fit, granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.formats.requantization import Requantization, as_requantization
-from fastq.requests.options import RequantizeOptions
-from fastq.requests.parameters import ParameterRules
+from fastq.requests.parameters import ready_codes
 from fastq.system import arguments
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import INTEGER_DTYPES, REAL_DTYPES
 
 Array = NDArray[Any]
@@ -25,14 +24,23 @@ SUMS = np.dtype(np.int32)
 _FORMATS = "int8", "uint8", "int16"
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT64 = np.dtype(np.float64)
-_ONE = np.ones(())
+
+
+class RequantizeOptions(NamedTuple):
+    """Options of `fastq.requantize`; `key` is the part of the bias on which a plan may depend."""
+
+    axis: Axis = None
+    dtype: object = None
+    convention: str = "tflite"
+    clamp: tuple[int, int] | None = None
+    key: Any = None
 
 
 class RequantizeRequest(NamedTuple):
     """Everything in a call that requantizes except its arrays."""
 
     qtype: QType  # the code format
-    row: Requantization  # the convention
+    convention: Requantization  # its arithmetic and what it refuses
     granularity: Granularity  # the elements that share a multiplier and a bias; the array, if there is one of each
     acc: Shape  # shape of the accumulators
     shape: Shape  # shape of multipliers and biases that are not one number
@@ -47,14 +55,11 @@ class RequantizeRequest(NamedTuple):
     def ready(self, multiplier: Any, zero_point: Any, bias: Array | None) -> tuple[Array, Array, Array | None]:
         """Return numbers in the dtypes that kernels read: one for each channel, except the zero point."""
         multipliers = self._each(_ready_multiplier(multiplier), "multiplier")
-        zero = arguments.as_array(zero_point, "zero_point")
+        zero = as_array(zero_point, "zero_point")
         if zero.size != 1:
             raise ValueError(f"zero_point must be one number, not of shape {zero.shape}")
-        rules = ParameterRules(
-            qtype=self.qtype, convention=CONVENTIONS[DEFAULT], scale_dtype=_FLOAT64, zero_point_dtype=self.qtype.storage
-        )
-        zero = rules.ready_zero_point(zero.reshape(()), _ONE)
-        return multipliers, zero, None if bias is None else self._each(_ready_bias(bias, self.bias), "bias")
+        code = ready_codes(zero.reshape(()), self.qtype, ())
+        return multipliers, code, None if bias is None else self._each(_ready_bias(bias, self.bias), "bias")
 
     def _each(self, numbers: Array, name: str) -> Array:
         """Return one number for each channel."""
@@ -71,18 +76,20 @@ class RequantizeRequest(NamedTuple):
 
     def refuse(self, multiplier: Any) -> None:
         """Raise the error for a multiplier that is too large."""
-        below = self.row.below
-        name = self.row.name
+        below = self.convention.below
+        name = self.convention.name
         largest = np.max(multiplier)
         raise ValueError(f"multiplier must be less than {below} for convention {name!r}, not {largest}")
 
 
-def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *numbers: Shape) -> RequantizeRequest:
+def requantize_request(
+    dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *numbers: Shape
+) -> RequantizeRequest:
     """Return the request of `fastq.requantize`; `numbers` are the shapes of multiplier and bias."""
     if arguments.native(dtype) != SUMS:
         raise TypeError(f"acc must be an int32 array, such as sums of products, not {dtype}")
     qtype = as_qtype(options.dtype)
-    row = as_requantization(options.convention)
+    convention = as_requantization(options.convention)
     axis = arguments.as_axis(options.axis)
     if qtype.name not in _FORMATS:
         raise TypeError(f"dtype must be one of {', '.join(_FORMATS)}, not {qtype}")
@@ -91,12 +98,12 @@ def requantize(dtype: np.dtype[Any], shape: Shape, options: RequantizeOptions, *
         channels = ARRAY
     return RequantizeRequest(
         qtype=qtype,
-        row=row,
+        convention=convention,
         granularity=channels,
         acc=shape,
         shape=channels.parameter_shape(shape),
         codes=_code_range(options.clamp, qtype),
-        bias=None if options.key is None else _bias_dtype(options.key[0], row),
+        bias=None if options.key is None else _bias_dtype(options.key[0], convention),
     )
 
 
@@ -120,13 +127,13 @@ def as_clamp(clamp: Any) -> tuple[int, int]:
     return arguments.as_int(items[0], "clamp[0]"), arguments.as_int(items[1], "clamp[1]")
 
 
-def _bias_dtype(dtype: np.dtype[Any], row: Requantization) -> np.dtype[Any]:
+def _bias_dtype(dtype: np.dtype[Any], convention: Requantization) -> np.dtype[Any]:
     """Return the dtype in which biases of a dtype are added."""
     if dtype.kind in "iu":
         return SUMS
-    if is_real(dtype) and row.float_bias:
+    if is_real(dtype) and convention.float_bias:
         return _FLOAT32
-    raise TypeError(f"bias must be {INTEGER_DTYPES} for convention {row.name!r}, not {dtype}")
+    raise TypeError(f"bias must be {INTEGER_DTYPES} for convention {convention.name!r}, not {dtype}")
 
 
 def check_multiplier(dtype: np.dtype[Any] | None) -> None:
@@ -137,10 +144,10 @@ def check_multiplier(dtype: np.dtype[Any] | None) -> None:
 
 def _ready_multiplier(multiplier: Any) -> Array:
     """Return multipliers in float32 or float64, finite and not negative."""
-    multipliers = arguments.as_array(multiplier, "multiplier")
+    multipliers = as_array(multiplier, "multiplier")
     check_multiplier(multipliers.dtype)
-    kind = arguments.native(multipliers.dtype)
-    ready = multipliers.astype(kind if kind == _FLOAT32 else _FLOAT64, copy=False)
+    dtype = arguments.native(multipliers.dtype)
+    ready = multipliers.astype(dtype if dtype == _FLOAT32 else _FLOAT64, copy=False)
     bad = ~((ready >= 0) & (ready < np.inf))
     if bad.any():
         first = ready[bad].flat[0]

@@ -14,10 +14,20 @@ from fastq.formats.conventions.convention import Convention
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
 from fastq.results import late
-from fastq.results.indexing import Parts, Pick, as_new_shape, axis_like, packed_picks, part_at, parts_of, reshape_parts
+from fastq.results.indexing import (
+    PartedShape,
+    Pick,
+    as_new_shape,
+    axis_like,
+    packed_picks,
+    part_at,
+    parts_of,
+    reshape_parts,
+)
 from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text, without_checks
 from fastq.system import imports
-from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, shown
+from fastq.system.arguments import as_dtype, as_shape, as_str, shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.attributes import Forwarded
 
 if TYPE_CHECKING:
@@ -233,10 +243,10 @@ class QuantizedArray:
         """
         part = part_at(index, self._parts_with_parameters)
         codes = self._codes_of(part.picks, part.parts.shape)
-        return self._with(codes, lambda numbers: numbers[(*part.parameters, ...)], part.parts)
+        return self._rebuilt(codes, lambda numbers: numbers[(*part.parameters, ...)], part.parts)
 
     @property
-    def _parts_with_parameters(self) -> Parts:
+    def _parts_with_parameters(self) -> PartedShape:
         """The elements that share parameters: the whole array, if one parameter stands for several channels."""
         return parts_of(self.scale.shape, self.shape, self.axis, self.block_size)
 
@@ -281,7 +291,7 @@ class QuantizedArray:
                 "q.codes has named dimensions, which reshape would lose: reshape an array with q.codes.data"
             )
         new = reshape_parts(as_new_shape(shape, self.size), self._parts_with_parameters)
-        return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
+        return self._rebuilt(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
 
     def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
         if not self.dtype.packed:
@@ -292,17 +302,21 @@ class QuantizedArray:
             return self.codes.reshape(packed_shape(shape, self.dtype))
         return late.pack()(self.unpacked().reshape(shape), self.dtype)
 
-    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], parts: Parts) -> Self:
-        """Return an array of other codes; `of_numbers` turns the parameters of this array into those of the new one."""
+    def _rebuilt(self, codes: NDArray[Any], change_numbers: Callable[[Any], Any], parts: PartedShape) -> Self:
+        """Return other codes with their parameters.
+
+        `change_numbers` makes those of each array of parameters, unless one number stands for several parts: it stays.
+        Where codes get another axis, their convention becomes one that decodes alike there.
+        """
         p = self.qparams
         if p.scale.shape != self._parts_with_parameters.parameter_shape:
-            of_numbers = _unchanged
+            change_numbers = _unchanged
         axis = axis_like(p.axis, parts.axes, len(parts.shape))
         if axis == p.axis:
-            params = p.with_values(of_numbers(p.scale), of_numbers(p.zero_point))
+            params = p.with_values(change_numbers(p.scale), change_numbers(p.zero_point))
         else:
             convention = convention_for(p, axis)
-            numbers = {"scale": of_numbers(p.scale), "zero_point": of_numbers(p.zero_point)}
+            numbers = {"scale": change_numbers(p.scale), "zero_point": change_numbers(p.zero_point)}
             params = replace(p, **numbers, axis=axis, convention=convention)
         return without_checks(type(self), codes, params, parts.shape)
 

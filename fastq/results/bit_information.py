@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.bitrounding import of_width
-from fastq.system.arguments import as_array, as_dtype, as_float
+from fastq.system.arguments import as_dtype, as_float
+from fastq.system.arrays_of_callers import as_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +112,14 @@ class BitInformation:
         if level == 1.0:
             return mantissa
         information = self.information
-        information = np.where(information > 1.5 * information[-4:].max(), information, 0.0).cumsum()
+        information = np.where(information > most_of_noise(information), information, 0.0).cumsum()
         reached = information > level * information[-1]
         return max(int(reached.argmax()) + 1 - (len(information) - mantissa), 0) if reached.any() else mantissa
+
+
+def most_of_noise(information: NDArray[np.float64]) -> float:
+    """Return the information up to which bits count as noise, given that of all bits."""
+    return float(1.5 * information[-4:].max())
 
 
 def information_of_counts(dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:

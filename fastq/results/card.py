@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.results.elements import code_ends, codes_at, sample_places
 from fastq.results.parameters import QParams, parameters_text, scheme_text
-from fastq.system.arguments import as_array, is_lazy
+from fastq.system.arrays_of_callers import as_array, is_lazy
 
 SAMPLE = 1 << 16  # most codes that are counted
 BARS = 64  # most bars

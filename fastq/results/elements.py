@@ -16,7 +16,7 @@ from fastq.formats.describe import format_value_formula, value_formula
 from fastq.formats.qtypes import QType
 from fastq.results.indexing import parts_of
 from fastq.results.parameters import QParams, coding_of_parameters
-from fastq.system.arguments import as_array, is_lazy
+from fastq.system.arrays_of_callers import as_array, is_lazy
 from fastq.system.dtypes import Array
 
 Places = tuple[Any, ...]  # indices of elements: integers or arrays of integers that broadcast, one for each axis
@@ -58,29 +58,38 @@ def code_ends(p: QParams) -> tuple[float, float]:
 
 def formula_of(p: QParams) -> str:
     """Return the formula of values under some parameters."""
-    return format_value_formula(p.dtype) or value_formula(coding_of_parameters(p).row)
+    return format_value_formula(p.dtype) or value_formula(coding_of_parameters(p).convention)
 
 
 @np.errstate(all="ignore")  # scales that do not fit the type
 def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> dict[str, Any]:
     """Return the numbers in the formula for codes at some places, by their names there and in the types it uses."""
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype
-    row = coding_of_parameters(p).row
+    convention = coding_of_parameters(p).convention
     first, last = code_ends(p)
     parameter_index = parameter_places(p, shape, places)
     scale, zero_point = (as_array(number, "parameters")[(*parameter_index, ...)] for number in (p.scale, p.zero_point))
     code = codes.astype(ftype)
     table = p.dtype.codebook
-    return {
+    terms = {
         "code": code,
         "number": np.asarray(table.values, ftype)[codes] if table else code,
-        "scale": scale.astype(np.float64 if row.by_range else ftype),
+        "scale": scale.astype(np.float64 if convention.by_range else ftype),
         "tensor_scale": p.tensor_scale,
         "zero_point": zero_point.astype(ftype),
         "offset": zero_point.astype(ftype),
         "qmin": ftype.type(first),
         "n": ftype.type(last - first),
     }
+    if convention.quotient == "steps_in_unit":
+        terms["i"] = _steps_in_unit(scale).astype(ftype)
+    return terms
+
+
+def _steps_in_unit(scale: Array) -> Array:
+    """Return how many steps of a scale a unit has, whole numbers above 1."""
+    inverse = 1.0 / scale.astype(np.float64)
+    return np.where(inverse > 1, np.rint(inverse), inverse)
 
 
 def values_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> Array:

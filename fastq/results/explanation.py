@@ -14,7 +14,8 @@ from fastq.results import elements
 from fastq.results.elements import code_ends, codes_at, evaluate, fill_in, formula_of, number_text, parameter_places
 from fastq.results.indexing import picks_of
 from fastq.results.parameters import QParams, coding_of_parameters, scheme_text
-from fastq.system.arguments import as_array, shown
+from fastq.system.arguments import shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 
 _SHOWN = "code", "number", "scale", "tensor_scale", "zero_point", "offset"
@@ -62,15 +63,19 @@ def _check_scale(p: QParams, parameter_index: tuple[Any, ...]) -> None:
 
 def formulas_of(p: QParams) -> dict[str, str]:
     """Return the formulas of parameters, codes and values, by their results."""
+    convention = coding_of_parameters(p).convention
     if p.dtype.element or p.dtype.block_size:
-        return {"scale": format_scale_formula(p.dtype), "code": format_code_formula(p.dtype), "value": formula_of(p)}
+        return {
+            "scale": format_scale_formula(p.dtype, convention),
+            "code": format_code_formula(p.dtype, convention),
+            "value": formula_of(p),
+        }
     scheme = "symmetric" if p.symmetric else "asymmetric"
-    row = coding_of_parameters(p).row
-    zero_point = describe.zero_point_formula(row, scheme)
+    zero_point = describe.zero_point_formula(convention, scheme)
     return {
-        "scale": scale_formula(row, scheme),
-        "offset" if row.zero_point == "offset" else "zero_point": zero_point.removeprefix("offset = "),
-        "code": code_formula(row, scheme),
+        "scale": scale_formula(convention, scheme),
+        "offset" if convention.zero_point == "offset" else "zero_point": zero_point.removeprefix("offset = "),
+        "code": code_formula(convention, scheme),
         "value": formula_of(p),
     }
 

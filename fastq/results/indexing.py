@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from fastq.formats.granularity import ARRAY, Axis, Granularity, granularity
 from fastq.formats.qtypes import QType, packed_length
-from fastq.system.arguments import MOST_AXES, as_array, as_int, shown
+from fastq.system.arguments import MOST_AXES, as_int, shown
+from fastq.system.arrays_of_callers import as_array
 
 Pick = int | slice | NDArray[Any]  # the indices that are taken along an axis
 
 WHOLE = slice(None)
 
 
-class Parts(NamedTuple):
+class PartedShape(NamedTuple):
     """The shape of an array, and the elements that share parameters."""
 
     shape: tuple[int, ...]
@@ -42,19 +43,19 @@ class Parts(NamedTuple):
         return self.granularity.parameter_shape(self.shape)
 
 
-def parts_of(scale_shape: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parts:
+def parts_of(scale_shape: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> PartedShape:
     """Return which elements of an array share parameters, whose scale has a shape.
 
     These are the channels or blocks that `axis` and `block_size` name. A single scale may stand for all channels: then
     all elements share it.
     """
-    parts = Parts(shape, granularity(axis, block_size, len(shape), "q"))
+    parts = PartedShape(shape, granularity(axis, block_size, len(shape), "q"))
     if scale_shape == parts.parameter_shape:
         return parts
     if math.prod(scale_shape) != 1:
         needed = parts.parameter_shape
         raise ValueError(f"qparams.scale has shape {scale_shape}, but this axis and block_size need shape {needed}")
-    return parts if block_size else Parts(shape, ARRAY)
+    return parts if block_size else PartedShape(shape, ARRAY)
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
@@ -70,15 +71,15 @@ def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
 # Indexing
 
 
-class Part(NamedTuple):
+class Selection(NamedTuple):
     """A part of an array."""
 
     picks: tuple[Pick, ...]  # the indices that it takes along each axis
     parameters: tuple[Pick, ...]  # the indices that it takes along each axis of the parameters
-    parts: Parts
+    parts: PartedShape
 
 
-def part_at(index: object, whole: Parts) -> Part:
+def part_at(index: object, whole: PartedShape) -> Selection:
     """Return the part of an array at an index."""
     picks = picks_of(index, whole.shape)
     of_axis = [
@@ -88,7 +89,7 @@ def part_at(index: object, whole: Parts) -> Part:
     left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
     shape = tuple(_count(picks[a], whole.shape[a]) for a in left)
     axes = tuple(left.index(a) for a in whole.axes if a in left)
-    return Part(tuple(picks), tuple(parameters), Parts(shape, Granularity(axes, whole.block_size)))
+    return Selection(tuple(picks), tuple(parameters), PartedShape(shape, Granularity(axes, whole.block_size)))
 
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
@@ -149,7 +150,7 @@ def _count(pick: Pick, n: int) -> int:
     return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
 
 
-def _blocks_taken(pick: Pick, whole: Parts, axis: int) -> slice:
+def _blocks_taken(pick: Pick, whole: PartedShape, axis: int) -> slice:
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
@@ -196,10 +197,10 @@ def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     return tuple(new_shape)
 
 
-def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
+def reshape_parts(shape: tuple[int, ...], whole: PartedShape) -> PartedShape:
     """Return the granularity of an array in another shape, in which each parameter belongs to the same elements."""
     if not whole.axes:
-        return Parts(shape, whole.granularity)
+        return PartedShape(shape, whole.granularity)
     axes = _block_axis(shape, whole) if whole.block_size else _channel_axes(shape, whole)
     if axes is None:
         kind_of_parts = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
@@ -208,10 +209,10 @@ def reshape_parts(shape: tuple[int, ...], whole: Parts) -> Parts:
             f"shape {shape} joins parts of shape {whole.shape} with their own parameters, "
             f"{kind_of_parts} {axes_of_parts}; q.dequantize().reshape takes any shape"
         )
-    return Parts(shape, Granularity(axes, whole.block_size))
+    return PartedShape(shape, Granularity(axes, whole.block_size))
 
 
-def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
+def _block_axis(shape: tuple[int, ...], whole: PartedShape) -> tuple[int, ...] | None:
     """Return the axis along which blocks run in another shape: of the same length, or both of whole blocks."""
     (axis,) = whole.axes
     size = whole.block_size
@@ -223,7 +224,7 @@ def _block_axis(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
     return next(((a,) for a in (*alike, *reversed(whole_blocks))), None)
 
 
-def _channel_axes(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | None:
+def _channel_axes(shape: tuple[int, ...], whole: PartedShape) -> tuple[int, ...] | None:
     """Return the axes of another shape that lie within axes of channels; None if an axis lies in both kinds of axes."""
     runs = _runs(whole)
     kept = []
@@ -242,7 +243,7 @@ def _channel_axes(shape: tuple[int, ...], whole: Parts) -> tuple[int, ...] | Non
     return tuple(kept) if parameters == math.prod(whole.parameter_shape) else None
 
 
-def _runs(whole: Parts) -> Iterator[tuple[bool, int]]:
+def _runs(whole: PartedShape) -> Iterator[tuple[bool, int]]:
     """Yield the number of elements of neighbouring axes of a kind, and whether they have parameters."""
     kinds = [(axis in whole.axes, n) for axis, n in enumerate(whole.shape) if n != 1]
     for own, run in groupby(kinds, key=operator.itemgetter(0)):

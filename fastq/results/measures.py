@@ -38,7 +38,7 @@ class Comparison:
         Mean of the squared errors, in squared units of x.
     sqnr_db : float
         Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf if there are no
-        errors, also for zeros.
+        errors, also for zeros; NaN if float64 does not hold the squares.
     max_abs_error, mean_abs_error : float
         Largest and mean absolute error, in units of x.
     max_relative_error, mean_relative_error : float
@@ -118,15 +118,35 @@ class Totals(NamedTuple):
     @classmethod
     def of_nothing(cls, has_codes: bool, missing: int = 0) -> Totals:
         """Return the totals of zero elements, or of a part that has NaN."""
-        return cls(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0 if has_codes else None, missing)
+        return cls(
+            size=0,
+            noise=0.0,
+            signal=0.0,
+            absolute=0.0,
+            relative=0.0,
+            largest=0.0,
+            largest_relative=0.0,
+            zeros=0,
+            clipped=0 if has_codes else None,
+            missing=missing,
+        )
 
 
 def measures_of(totals: Totals) -> Comparison:
     """Return the measures of the elements in these totals."""
-    size, noise, signal, absolute, relative, largest, largest_relative, zeros, clipped, _ = totals
-    ratio = 10.0 * (_log10(signal) - _log10(noise)) if noise else math.inf  # the quotient of the two may overflow
-    mean_relative = relative / (size - zeros) if size - zeros else 0.0
-    return Comparison(noise / size, ratio, largest, absolute / size, largest_relative, mean_relative, clipped)
+    size = totals.size
+    mse = totals.noise / size
+    if totals.noise:
+        sqnr_db = 10.0 * (_log10(totals.signal) - _log10(totals.noise))  # the quotient of the two may overflow
+    else:
+        sqnr_db = math.nan if totals.largest > 0 else math.inf  # squares of the smallest errors are 0
+    relative_errors = size - totals.zeros
+    mean_relative = totals.relative / relative_errors if relative_errors else 0.0
+    mean_absolute = totals.absolute / size
+    # by position: keywords take 0.6 us, a twentieth of a small call
+    return Comparison(
+        mse, sqnr_db, totals.largest, mean_absolute, totals.largest_relative, mean_relative, totals.clipped
+    )
 
 
 def comparison_of(parts: Sequence[Totals]) -> Comparison:

@@ -9,26 +9,15 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.formats.conventions.coding import Coding, coding_of
-from fastq.formats.conventions.convention import Convention
+from fastq.formats.conventions.convention import Coding, Convention, coding_of
 from fastq.formats.conventions.table import DEFAULT, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import late
 from fastq.system import arguments
-from fastq.system.arguments import (
-    as_array,
-    as_axis,
-    as_block_size,
-    as_bool,
-    as_dtype,
-    between,
-    is_lazy,
-    native,
-    refuse_mask,
-    shown,
-)
+from fastq.system.arguments import as_axis, as_block_size, as_bool, as_dtype, between, native, shown
+from fastq.system.arrays_of_callers import as_array, is_lazy, refuse_mask
 
 
 def _as_numbers(name: str, numbers: object) -> NDArray[Any]:
@@ -245,9 +234,9 @@ def _key_of(p: QParams) -> ParameterKey:
     return ParameterKey((p.dtype, p.axis, p.block_size, p.symmetric, p.convention, p.computed, has_tensor_scale))
 
 
-def without_checks(kind: type[Kind], codes: Any, qparams: QParams, shape: tuple[int, ...]) -> Kind:
+def without_checks(array_class: type[Kind], codes: Any, qparams: QParams, shape: tuple[int, ...]) -> Kind:
     """Return a QuantizedArray of NumPy or dask from parts that fit, in a third of the time of `__init__`."""
-    q = object.__new__(kind)
+    q = object.__new__(array_class)
     q.__dict__.update(codes=codes, qparams=qparams, shape=shape)
     return q
 
@@ -259,9 +248,9 @@ def coding_of_parameters(p: QParams) -> Coding:
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
     """Return the convention by which codes have the same values along another axis: itself, or its row for the old."""
-    row = as_convention(p.convention)
+    convention = as_convention(p.convention)
     before, after = (
-        coding_of(row, p.dtype, p.symmetric, axis_of_codes, p.block_size, p.compute_dtype).row
+        coding_of(convention, p.dtype, p.symmetric, axis_of_codes, p.block_size, p.compute_dtype).convention
         for axis_of_codes in (p.axis, axis)
     )
     return p.convention if before == after else before

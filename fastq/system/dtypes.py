@@ -13,6 +13,9 @@ from fastq.system import imports
 
 Array = NDArray[Any]  # of any dtype
 
+INTEGERS: tuple[np.dtype[Any], ...] = tuple(
+    np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
 # how errors name the dtypes of numbers: those of ml_dtypes are integers and floats as well
 INTEGER_DTYPES = "int8 to int64 or uint8 to uint64"
 REAL_DTYPES = f"float16, bfloat16, float32, float64, {INTEGER_DTYPES}"

@@ -1,7 +1,8 @@
 """Forks, which wait for the locks that a child could never get.
 
 A forked child does not have its parent's other threads, and waits for ever for a lock that one of them held: that of a
-module that it was importing, or of a compilation. So forks wait for threads that hold such a lock.
+module that it was importing, or of a compilation. So forks wait for threads that hold such a lock. What a
+child does without its parent's worker threads is in fastq/engine/runtime/threadpool.py.
 """
 
 from __future__ import annotations

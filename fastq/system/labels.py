@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastq.system.arguments import is_lazy, shown
+from fastq.system.arguments import shown
+from fastq.system.arrays_of_callers import is_lazy
 
 
 def align(other: Any, x: Any, name: str, of: str) -> Any:
@@ -21,9 +22,14 @@ def align(other: Any, x: Any, name: str, of: str) -> Any:
     """
     if set(other.dims) != set(x.dims):
         by_position = f", or by position {name}.data" if other.shape == x.shape else ""
+        advice = f"pass one with the same dimensions, as {name}.rename gives them other names{by_position}"
+        for longer, shorter, of_longer in ((other, x, name), (x, other, of)):
+            more = [dim for dim in longer.dims if dim not in shorter.dims]
+            if len(more) == len(longer.dims) - len(shorter.dims):  # all others are those of the shorter one
+                where = ", ".join(f"{dim!r}: 0" for dim in more)
+                advice = f"pass {of_longer}.isel({{{where}}}), or another place along {_list_of_names(more)}"
         raise ValueError(
-            f"{name} has the dimensions {_list_of_names(other.dims)}, but {of} has {_list_of_names(x.dims)}: pass one "
-            f"with the same dimensions, as {name}.rename gives them other names{by_position}"
+            f"{name} has the dimensions {_list_of_names(other.dims)}, but {of} has {_list_of_names(x.dims)}: {advice}"
         )
     check_coordinates(other, x, name, of)
     return other if other.dims == x.dims else other.transpose(*x.dims)
@@ -179,7 +185,7 @@ def _labels_of_table(x: Any) -> dict[str, Any]:
     """Return the index and the columns of a table or of a column, by these words; empty for all other objects."""
     pandas = sys.modules.get("pandas")
     polars = sys.modules.get("polars")
-    if any(isinstance(x, getattr(pandas, kind, ())) for kind in ("DataFrame", "Series")):
+    if any(isinstance(x, getattr(pandas, class_name, ())) for class_name in ("DataFrame", "Series")):
         return {"index": x.index} | ({"columns": x.columns} if hasattr(x, "columns") else {})
     is_polars = isinstance(x, getattr(polars, "DataFrame", ()))
     return {"columns": x.columns} if is_polars else {}

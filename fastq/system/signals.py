@@ -51,6 +51,10 @@ class Held:
             raise
 
     def __exit__(self, *error: object) -> None:
+        """Restore the handlers, that of Ctrl-C last; then call those of the signals that arrived, the latest first.
+
+        All of them are called, even if some raise; their errors are chained to the one that ended the block, if any.
+        """
         try:
             for number, handler in reversed(self.handlers.items()):  # Ctrl-C has a low number
                 if signal.getsignal(number) is self:  # not if the block has set another

@@ -176,12 +176,12 @@ _CPUS: tuple[tuple[str, str, str, tuple[range, ...]], ...] = (
 def cpu_name() -> str:
     """Return LLVM's name of this CPU, or of the one for which Numba is set to compile; "default" if it has no row."""
     facts = cpu.facts()
-    kind = (facts.get("vendor_id", ""), facts.get("cpu family", ""))
+    vendor_and_family = (facts.get("vendor_id", ""), facts.get("cpu family", ""))
     model = int(facts.get("model") or 0)
     names = (
         name
         for name, *of, models in _CPUS
-        if (*of,) == kind and any(model in name_of_model for name_of_model in models)
+        if (*of,) == vendor_and_family and any(model in name_of_model for name_of_model in models)
     )
     return os.environ.get("NUMBA_CPU_NAME") or next(names, "default")
 

@@ -79,7 +79,7 @@ def run_cases(numbers, report):
 def numbers_from(first, place, jobs, covering=False, variants=1, only=""):
     """Numbers of cases from one on, of every n-th combination; if covering, in turns of `covering_combinations`.
 
-    `only` is a pattern that "OPERATION FORMAT" of each combination has.
+    `only` is a pattern that "OPERATION FORMAT CONVENTION" of each combination has.
     """
     from fuzzing.combinations import CASES, VARIANT, combination, covering_combinations
 
@@ -89,7 +89,7 @@ def numbers_from(first, place, jobs, covering=False, variants=1, only=""):
 
     @functools.cache
     def is_own(number):
-        named = not only or re.search(only, "{0.operation} {0.format}".format(combination(number)))
+        named = not only or re.search(only, "{0.operation} {0.format} {0.row.name}".format(combination(number)))
         return order.get(number, number) % jobs == place and named
 
     def seeds():
@@ -296,7 +296,7 @@ def main():
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--first", type=int, help="begin at this seed, without a state and without storing figures")
     parser.add_argument("--covering", action="store_true", help="every operation and format first, each a few times")
-    parser.add_argument("--only", default="", help="a regular expression found in OPERATION FORMAT of each case")
+    parser.add_argument("--only", default="", help="a regular expression found in OPERATION FORMAT CONVENTION")
     parser.add_argument("--seed", type=int, help="run this case alone")
     parser.add_argument("--variants", type=int, default=1, help="how many cases need the kernels of one")
     parser.add_argument("--serve", nargs=6, type=int, help=argparse.SUPPRESS)

@@ -24,6 +24,8 @@ MIXES += (
     "Q5_K_M",
     "Q6_K",
     "IQ4_NL",
+    "IQ1_S",
+    "IQ1_M",
     "IQ2_XXS",
     "IQ2_XS",
     "IQ2_S",
@@ -37,8 +39,11 @@ MIXES += (
     "TQ2_0",
 )
 MIXES += ("MXFP4_MOE", "Q1_0")
+NEWER = {"Q2_0": (41, 42, 64, 18)}  # of llama.cpp; gguf 0.19 lacks it
 FILE_TYPES = {name: int(gguf.LlamaFileType[f"MOSTLY_{name}"]) for name in MIXES}
-OF_IMATRIX = "Q2_K_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"  # mixes that are refused without one
+FILE_TYPES |= {name: file_type for name, (file_type, *_) in NEWER.items()}
+# mixes that are refused without one
+OF_IMATRIX = "Q2_K_S", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"
 FLOATS = {"F32": 0, "F16": 1, "BF16": 32}
 
 
@@ -81,8 +86,21 @@ def cases():
     return [case for case in every if case[1] != "Q1_0" or case[0] not in ("odd", "narrow")]
 
 
+def add_newer_types():
+    """Make the reader of the gguf package know types that its version lacks; it would refuse the file."""
+    kinds = gguf.GGMLQuantizationType
+    for name, (_, number, values, nbytes) in NEWER.items():
+        if name not in kinds.__members__:
+            kind = int.__new__(kinds, number)
+            kind._name_, kind._value_ = name, number
+            kinds._member_map_[name] = kinds._value2member_map_[number] = kind
+            kinds._member_names_.append(name)
+            gguf.GGML_QUANT_SIZES[kind] = values, nbytes
+
+
 def content(path):
     """Metadata and tensors of a file in its order, without the fields that only the program writes, not the library."""
+    add_newer_types()
     reader = gguf.GGUFReader(path)
     for key, field in reader.fields.items():
         if not key.startswith(("GGUF.", "quantize.imatrix.")):
@@ -102,12 +120,14 @@ def digest(path):
 
 def types_of(path):
     """Names of the types of a file's tensors, in its order."""
+    add_newer_types()
     return [each.tensor_type.name for each in gguf.GGUFReader(path).tensors]
 
 
 def main():
     """Write what llama.cpp makes of every case."""
     callback = quiet()
+    add_newer_types()
     letters = [kind.name for kind in gguf.GGMLQuantizationType]
     stored = {"llama-cpp-python": version("llama-cpp-python"), "gguf": version("gguf"), "letters": letters, "cases": {}}
     with tempfile.TemporaryDirectory() as name:

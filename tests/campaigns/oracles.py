@@ -20,6 +20,7 @@ from unpacked import unpack_array
 import fastq
 from fastq import reference
 from fastq.formats.codebooks import CODEBOOKS
+from fastq.formats.qtypes import QTYPES
 from fastq.plan.cache import plans
 from fastq.system import tuning
 
@@ -81,9 +82,28 @@ def rules(*wanted):
             same_bytes(actual.dequantize(), reference.dequantize(expected))
     steps = np.arange(-300, 300) / 8  # ties of scales that are powers of two
     for name in sorted({"nibabel", "grib", "nco", "cdo"} & {*wanted}):
-        for code in rows[name].formats[:2] + rows[name].formats[-1:]:
+        codes = [code for code in rows[name].formats if code in QTYPES]
+        for code in codes[:2] + codes[-1:]:
             for y in (x, x.astype(np.float64), steps, steps - 40, np.full(9, 3.7), np.linspace(0, 16.4, 99)):
                 same_quantized(*both("quantize", y, code, convention=name))
+    if "codes of 32 bits" in wanted:  # values clamped to (1 + 2**-23) * last code are of another code
+        wide = [2147483392, 2147483520, 2147483584, 2147483648, 3e9, 4294967040, 1e30, -1e30, 1e9, -77]
+        wide = np.array(wide, np.float32)
+        for step in np.array([0.37, 1, 1 + 2.0**-23, 2.0**20], np.float32):
+            y = np.concatenate([wide, np.float32(1e8) * x[:99]]) * step
+            for code in ("int32", "uint32"):
+                same_bytes(*both("quantize_linear", y, step, np.float32(0), code, convention="nibabel"))
+    for step in (0.1, 0.01, 1e-5) if "hdf5-scaleoffset" in wanted else ():
+        options = {"dtype": "uint16", "convention": "hdf5-scaleoffset", "computed": "float32"}
+        params = fastq.QParams(np.float64(step), np.float64(np.float32(-0.7)), **options)
+        for y in (x, x * np.float32(10 * step), np.arange(60_000) * (step / 2) - 0.7):
+            qparams = params if y.dtype == np.float32 else dataclasses.replace(params, computed=None)
+            actual, expected = both("quantize", y, qparams=qparams)
+            same_quantized(actual, expected)
+            same_bytes(actual.dequantize(), reference.dequantize(expected))
+    for end in (160, 3) if "hdf5-scaleoffset" in wanted else ():  # whose steps in a unit are no whole number
+        y = np.linspace(0, end, 1001, dtype=np.float32)
+        same_quantized(*both("quantize", y, "uint8", convention="hdf5-scaleoffset"))
     if "pcm" in wanted:
         near = np.nextafter(np.arange(-40, 40, dtype=np.float32), np.float32(-99)) / np.float32(2**15)
         same_bytes(*both("quantize_linear", near, np.float32(2.0**-15), 0, "int16", convention="pcm"))
@@ -126,6 +146,18 @@ def rules(*wanted):
             same_quantized(*both("quantize", near.clip(-9e3, 9e3).astype(np.float32), code, **options))
     if "kept" in wanted:
         refused(lambda: fastq.quantize(np.float32([1e7, -1e8]), "int8", symmetric=True, convention=kept))
+
+
+def scales_of_blocks(*cases):
+    """Cases of tests/formats/test_block_rules.py, float32 unless a dtype is named; and blocks that are infinite."""
+    import test_block_rules as tests
+
+    for case in cases:
+        if case == "infinity":
+            refused(lambda: fastq.quantize(np.full(32, np.inf, np.float32), "nvfp4", convention="mlx-float"))
+            continue
+        name, _, dtype = case.partition(", ")
+        tests.test_codes_scales_and_values(name, dtype or "float32")
 
 
 def requantizations(*conventions):
@@ -288,6 +320,10 @@ def checked(module, *checks):
 
 blocks = checked("test_gguf_formats", ("check_digests", fastq.gguf))
 block_rules = checked("test_gguf_formats", ("check_digests", reference.gguf))
+importance = checked(
+    "test_gguf_formats", ("check_large_importance", fastq.gguf), ("check_large_importance", reference.gguf)
+)
+tiny_numbers = checked("test_gguf_formats", ("check_tiny_numbers", fastq.gguf), ("check_tiny_numbers", reference.gguf))
 grids = checked("test_gguf_formats", ("check_values", fastq.gguf), ("check_values", reference.gguf))
 least_error = checked("test_gguf_least_error", ("check_kernel",))
 least_error_rules = checked("test_gguf_least_error", ("check_never_worse",), ("check_gain",))
@@ -296,6 +332,8 @@ least_error_rules = checked("test_gguf_least_error", ("check_never_worse",), ("c
 def large(*names):
     from test_past_the_cache import LARGE, check_large, check_large_gguf
 
+    row = dataclasses.replace(tuning.current(), stream_codes=True)  # on some CPUs codes stay in the cache
+    tuning.current = lambda: row
     for name in names:
         check_large("int8", name) if name in LARGE else check_large_gguf(name)
 

@@ -1,9 +1,11 @@
 """Matrices that tell one arithmetic from another: values on and next to the borders between two codes."""
 
+import ml_dtypes  # noqa: F401 - NumPy then knows bfloat16 by its name
 import numpy as np
 from oracle import by_fastq
 
 import fastq
+from fastq.formats.qtypes import as_qtype
 
 SHAPES = {"array": (1, 65_536), "channel": (256, 1024), "block": (1024, 256)}
 SPECIAL_SHAPE = (16, 4096)
@@ -50,13 +52,32 @@ def with_ties(x, case, system, rng):
     """
     ours = by_fastq(x, case, system.convention)
     lo, hi = (_spread(end, case, x.shape) for end in fastq.minmax(x, **case.granularity()))
-    steps = rng.choice([-system.tie, system.tie], x.shape) * _spread(ours.scale, case, x.shape).astype(np.float64)
-    border = (ours.values + steps).astype(case.values)
+    share = 0.55
+    if as_qtype(case.dtype).block_size:  # more of whose borders lie beyond the range
+        share = 0.7
+        border = _borders_of_floats(ours, case, rng).astype(case.values)
+    else:
+        steps = rng.choice([-system.tie, system.tie], x.shape) * _spread(ours.scale, case, x.shape).astype(np.float64)
+        border = (ours.values + steps).astype(case.values)
     for _ in range(ULPS):
         towards = np.array([-np.inf, 0, np.inf], case.values)[rng.integers(0, 3, x.shape)]
         border = np.where(towards == 0, border, np.nextafter(border, towards))
-    moved = (rng.random(x.shape) < 0.55) & (x != lo) & (x != hi) & (lo < border) & (border < hi)
+    moved = (rng.random(x.shape) < share) & (x != lo) & (x != hi) & (lo < border) & (border < hi)
     return np.where(moved, border, x), int(np.count_nonzero(moved))
+
+
+def _borders_of_floats(ours, case, rng):
+    """Return the middle between the value of each code and one of its neighbours, in formats with their own scales."""
+    form = as_qtype(case.dtype).float_format
+    positive = [form.number(code) for code in range(form.largest + 1)]
+    numbers = np.array([*(-number for number in positive[:0:-1]), *positive])
+    middles = (numbers[1:] + numbers[:-1]) / 2
+    codes = ours.codes.view(form.dtype).astype(np.float64)
+    place = np.searchsorted(numbers, codes) - rng.integers(0, 2, codes.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step = np.where(codes == 0, 0, ours.values / codes)
+    step = step.reshape(len(step), -1, case.block_size).max(-1)
+    return middles[np.clip(place, 0, len(middles) - 1)] * _spread(step, case, codes.shape)
 
 
 def _scaled(magnitude):

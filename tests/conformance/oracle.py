@@ -181,6 +181,8 @@ def by_parameters(x, case, convention, found):
 
 def _parts(q, case):
     codes = fastq.unpack(q.codes, case.dtype, shape=q.shape) if q.codes.shape != q.shape else q.codes
+    if q.dtype.block_size:  # the bytes of codes, where zeros have signs, and of scales
+        return Quantized(codes.view(np.uint8), q.scale.view(np.uint8), values=q.dequantize())
     return Quantized(codes, q.scale, q.zero_point, q.dequantize())
 
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import ggml
 from gguf_data import KINDS, comparable, importance, rows_of
 
-from fastq.formats.gguf import WRITTEN, ScaledFormat
+from fastq.formats.gguf import BLOCK_FORMATS, ScaledFormat
 
 STORED = Path(__file__).parents[1] / "kernels" / "ggml" / "gguf_digests.json"
 ROWS = 4  # of each kind
@@ -28,7 +28,7 @@ def main():
     if not ggml.is_built_here():
         sys.exit("llama-cpp-python is not installed")
     digests = {}
-    for name, row in WRITTEN.items():
+    for name, row in BLOCK_FORMATS.items():
         if not ggml.has(name):
             print(f"{name} is not in {ggml.version()}")
             continue

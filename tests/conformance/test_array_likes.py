@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastq
-from fastq.system.arguments import as_array
+from fastq.system.arrays_of_callers import as_array
 
 X = np.linspace(1, 8, 8, dtype=np.float32).reshape(2, 4)
 MASK = X > 6

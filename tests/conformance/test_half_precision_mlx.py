@@ -64,6 +64,26 @@ def test_mlx(code, dtype):
         )
 
 
+@pytest.mark.parametrize("power", [-3, 0, 5])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_mlx_with_a_scale_of_the_array(dtype, power):
+    """A power of two is a factor of the values; with another number other quotients are rounded."""
+    mx = pytest.importorskip("mlx.core")
+    x, factor = weights(dtype), 2.0**power
+    for of_array in (2688 / factor, 0.7 * 2688 / factor):
+        options = {"mode": "nvfp4", "global_scale": mx.array(of_array)}
+        words, scales = mx.quantize(in_mlx(x), **options)
+        values = np.array(mx.dequantize(words, scales, dtype=mx.float32, **options))
+        q = fastq.quantize(x * x.dtype.type(factor), "nvfp4", convention="mlx-float")
+        differ = np.count_nonzero(q.codes != np.array(words).view(np.uint8))
+        if of_array == 2688 / factor:
+            assert differ == 0
+            assert np.array_equal(q.scale.view(np.uint8), np.array(scales))
+            assert np.array_equal(q.dequantize() / np.float32(factor), values)
+        else:
+            assert differ > x.size / 20
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("code", "symmetric"), nncf.MODES)
 @pytest.mark.filterwarnings("ignore")  # those of NNCF itself

@@ -14,7 +14,7 @@ BY_PRODUCT = fastq.CONVENTIONS["torch-pt2e"]
 IN_HALF = fastq.Convention("in float16", quotient="reciprocal", operation_type="input")
 CUT_OFF = replace(BY_PRODUCT, name="cut off", rounding="trunc")
 SHIFTED = replace(BY_PRODUCT, name="shifted", zero_point="float", zero_point_inside=True)
-HALF_UP = replace(SHIFTED, name="half up", rounding="floor")  # with a zero point of 0.5
+HALF_UP = replace(BY_PRODUCT, name="half up", rounding="half_up")
 HALF_AWAY = fastq.Convention("half away", rounding="half_away")
 
 
@@ -147,10 +147,10 @@ def test_bytes_of_gdal(by_gdal, dtype):
     """Of -ot Byte -scale 0 1 0 255, in float32 whatever the input is, and of -ot alone."""
     x = brightness(255, dtype)
     x[1, :4] = -0.3, 1.4, 1e9, -1e9
-    codes = fastq.quantize_linear(x.astype(np.float32), 1 / 255, 0.5, "uint8", convention=HALF_UP)
+    codes = fastq.quantize_linear(x.astype(np.float32), 1 / 255, 0, "uint8", convention=HALF_UP)
     same_bytes(codes, by_gdal(x, "Byte", 255))
     x = numbers(dtype)
-    same_bytes(fastq.quantize_linear(x, 1.0, 0.5, "uint8", convention=HALF_UP), by_gdal(x, "Byte", 0))
+    same_bytes(fastq.quantize_linear(x, 1.0, 0, "uint8", convention=HALF_UP), by_gdal(x, "Byte", 0))
     theirs = by_gdal(x, "Int16", 0)
     below_half = np.abs(x) == np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
     assert set(theirs[below_half].tolist()) <= {-1, 0, 1}  # by its place in a row

@@ -29,14 +29,24 @@ class Config(PretrainedConfig):
         super().__init__(**more)
 
 
+class Turn(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size, size))
+
+    def forward(self, x):
+        return x @ self.weight.T
+
+
 class Block(nn.Module):
     def __init__(self, size):
         super().__init__()
         self.mix = nn.Linear(size, size)
+        self.turn = Turn(size)
         self.kinds = nn.Embedding(64, size)
 
     def forward(self, x):
-        return x + self.mix(x) + self.kinds(torch.ones(1, dtype=torch.long))
+        return x + self.mix(x) + self.turn(x) + self.kinds(torch.ones(1, dtype=torch.long))
 
 
 class Model(PreTrainedModel):
@@ -60,12 +70,15 @@ class Model(PreTrainedModel):
 """
 
 
-@pytest.fixture(scope="module", params=["nn.Embedding", "Table"])
+CLASSES = {"PyTorch's": "nn.Embedding", "another name": "Table", "found when it runs": 'vars(nn)["Embedding"]'}
+
+
+@pytest.fixture(scope="module", params=CLASSES)
 def model(request, tmp_path_factory):
     """A directory with code, whose statements say what all tables are, or not of one; its logits."""
     folder = tmp_path_factory.mktemp("own")
-    (folder / "tables.py").write_text(CODE.replace("PLACES", request.param))
-    spec = importlib.util.spec_from_file_location(f"tables_{request.param.rpartition('.')[2]}", folder / "tables.py")
+    (folder / "tables.py").write_text(CODE.replace("PLACES", CLASSES[request.param]))
+    spec = importlib.util.spec_from_file_location(f"tables_{[*CLASSES].index(request.param)}", folder / "tables.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     torch.manual_seed(0)
@@ -81,11 +94,14 @@ def model(request, tmp_path_factory):
     return folder, request.param, ids, network(ids).detach().numpy()
 
 
+@pytest.mark.parametrize("options", [[], ["--include", "*turn"]])
 @pytest.mark.parametrize("scheme", ["FP8_DYNAMIC", "W8A8", "W8A16"])
-def test_the_printed_call_loads_it(model, scheme, tmp_path):
+def test_the_printed_call_loads_it(model, scheme, options, tmp_path):
+    """The layer whose class is not Linear stays, or is read as floats."""
     folder, table, ids, logits = model
-    said = told("convert", folder, tmp_path / "q", "--scheme", scheme, exit_code=0)
-    assert ("places are taken for Linear layers" in said) == (table == "Table")
+    said = told("convert", folder, tmp_path / "q", "--scheme", scheme, *options, exit_code=0)
+    assert ("places is taken for a Linear layer" in said) == (table == "found when it runs")
+    assert ("not Linear in the code of the model" in said) == (not options)
     imports, call = (line.partition(": ")[2] for line in said.splitlines()[-2:])
     names = {}
     exec(imports, names)

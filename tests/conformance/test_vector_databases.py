@@ -1,9 +1,12 @@
-"""docs/howto/embeddings.md: codes of ScaNN and DuckDB, half precision and bits of pgvector."""
+"""docs/howto/embeddings.md: codes of ScaNN, DuckDB and Redis, half precision and bits of pgvector, bits of Redis."""
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -14,10 +17,10 @@ import fastq
 D, ROWS = 64, 2**14  # 2**20 values
 
 
-def on_borders(steps):
+def on_borders(steps, shape=(ROWS, D)):
     """Vectors with a half of their numbers on or next to a border of `steps`, a number for each dimension."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((ROWS, D)).astype(np.float32)
+    x = rng.standard_normal(shape).astype(np.float32)
     x[:, 3], x[:, 5], x[:, 7] = 0.0, 2.5, np.abs(x[:, 7])
     border = ((rng.integers(-126, 126, x.shape) + 0.5) * steps(x)).astype(np.float32)
     aim = rng.choice([-999, 0, 999], x.shape).astype(np.float32)
@@ -108,3 +111,78 @@ def test_half_vectors_and_bits_of_pgvector(by_pgvector):
     theirs, bits = by_pgvector(x)
     same_bytes(fastq.quantize_linear(x, 1.0, dtype="float16", saturate=False), theirs.astype(np.float16))
     same_bytes(fastq.binarize(x), np.packbits(bits, axis=1))
+
+
+class Redis:
+    """A connection to a server by its protocol, RESP 2."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def call(self, commands):
+        """Return the replies to commands, each of them a sequence of words; they are sent many at a time."""
+        replies = []
+        for start in range(0, len(commands), 256):
+            some = commands[start : start + 256]
+            for words in some:
+                data = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+                self.stream.write(b"*%d\r\n" % len(data))
+                self.stream.writelines(b"$%d\r\n%s\r\n" % (len(word), word) for word in data)
+            self.stream.flush()
+            replies += [self._reply() for _ in some]
+        return replies
+
+    def _reply(self):
+        line = self.stream.readline()
+        kind, text = line[:1], line[1:-2]
+        if kind == b"*":
+            return [self._reply() for _ in range(int(text))]
+        if kind == b"$":
+            return self.stream.read(int(text) + 2)[:-2]
+        assert kind in b"+:", line
+        return text
+
+
+@pytest.fixture
+def redis(tmp_path):
+    """Return a connection to a server of its own."""
+    server = os.environ.get("FASTQ_REDIS_SERVER")
+    if not server:
+        pytest.skip("FASTQ_REDIS_SERVER names no redis-server of version 8, the first with vector sets")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [server, "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(600):  # until the server listens
+                with contextlib.suppress(ConnectionRefusedError):
+                    connection = socket.create_connection(("127.0.0.1", port))
+                    break
+                time.sleep(0.1)
+            with connection, connection.makefile("rwb") as stream:
+                yield Redis(stream)
+        finally:
+            process.terminate()
+
+
+def test_vector_sets_of_redis(redis):
+    """2**20 values, 1024 in a row, as VEMB RAW returns them, with the length by which Redis divided them.
+
+    Where that is 128, there are ties.
+    """
+    x = on_borders(lambda x: np.abs(x).max(0) / np.float32(127), (1024, 1024))
+    x[:9, 16:], x[0] = 0.0, 0.0
+    x[1:9, :8] = [127, 15.5, -3.5, 1.5, -0.5, 0, -0.0, 0]
+    x[2:9:2] *= -1
+    redis.call([("VADD", "codes", "FP32", row.tobytes(), k) for k, row in enumerate(x)])
+    redis.call([("VADD", "bits", "FP32", row.tobytes(), k, "BIN") for k, row in enumerate(x)])
+    codes, lengths = [], []
+    for kind, raw, length, _ in redis.call([("VEMB", "codes", k, "RAW") for k in range(len(x))]):
+        assert kind == b"int8"
+        codes.append(np.frombuffer(raw, np.int8))
+        lengths.append(np.float32(length))
+    unit = x / np.array(lengths)[:, None]
+    same_bytes(fastq.quantize(unit, "int8", axis=0, symmetric=True, convention="tflite").codes, np.array(codes))
+    assert lengths[0] == 1.0
+    bits = [raw for _, raw, _ in redis.call([("VEMB", "bits", k, "RAW") for k in range(len(x))])]
+    same_bytes(fastq.binarize(x, bitorder="little"), np.array([np.frombuffer(row, np.uint8) for row in bits]))

@@ -45,7 +45,7 @@ def test_the_page_on_embeddings_prints_what_it_says():
     for library in ("faiss", "usearch"):
         pytest.importorskip(library, reason=f"no {library}")
     failed, tried = doctest.testfile(str(DOCS / "howto" / "embeddings.md"), module_relative=False)
-    assert (failed, tried) == (0, 56)
+    assert (failed, tried) == (0, 60)
 
 
 def test_the_page_on_sound_prints_what_it_says():

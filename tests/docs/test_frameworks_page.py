@@ -20,8 +20,11 @@ X = np.random.default_rng(0).standard_normal((64, 64), np.float32)
 NAMES = {
     **{name: getattr(fastq, name) for name in fastq.__all__ if name not in ("dask", "plot", "xarray", "zarr")},
     "dataclasses": dataclasses,
+    "replace": dataclasses.replace,
+    "np": np,
     "x": X,
     "w": X,
+    "lengths": np.linalg.norm(X.astype(np.float64), axis=1),
     "scale": np.float32(0.1),
     "offset": np.float32(2.0),
     "zero_point": np.int8(3),

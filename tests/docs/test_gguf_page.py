@@ -11,10 +11,10 @@ from benchmark import part
 from safetensors.numpy import save_file
 
 import fastq
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 
-types = part("gguf_types")
+types, importance, compressed = map(part, ["gguf_types", "gguf_importance", "compressed"])
 FEW = ("Q4_0", "Q5_1", "Q8_0")
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "gguf.md"
 
@@ -37,7 +37,7 @@ def test_weights_are_the_matrices_of_a_file(tmp_path, matrices):
 
 
 def test_figures_are_those_of_the_gguf_package(matrices, monkeypatch):
-    monkeypatch.setattr(types, "WRITTEN", {name: BLOCK_FORMATS[name] for name in FEW})
+    monkeypatch.setattr(types, "BLOCK_FORMATS", {name: BLOCK_FORMATS[name] for name in FEW})
     found = {q.name: q for q in types.qualities(matrices)}
     x = np.concatenate([matrices["a"].reshape(-1)[:768], matrices["b"].reshape(-1)[:1024].astype(np.float32)])
     for name in FEW:
@@ -84,21 +84,34 @@ def test_names_in_the_picture_cover_no_other_name(tmp_path, monkeypatch):
 
 
 def test_page_and_docstrings_name_all_types():
-    """A type that becomes written has a row, and is no longer among those that are only decoded."""
     table = PAGE.read_text(encoding="utf-8").split(types.BEGIN)[1].split(types.END)[0]
     rows = re.findall(r"^\| (\w+) \| [\d.]+ \|", table, re.MULTILINE)
-    assert sorted(rows) == sorted(WRITTEN)
+    assert sorted(rows) == sorted(BLOCK_FORMATS)
 
-    def named(function):
-        text = inspect.getdoc(function).split("\nqtype : ")[1].split("\nrange : ")[0].split("\nout : ")[0]
-        return {name: int(number) for name, number in re.findall(r"(\w+)\s+\((\d+)\)", text)}
-
-    written, decoded = named(fastq.gguf.quantize), named(fastq.gguf.dequantize)
-    assert written == {name: row.number for name, row in WRITTEN.items()}
-    assert decoded == {name: row.number for name, row in BLOCK_FORMATS.items() if name not in WRITTEN}
+    text = inspect.getdoc(fastq.gguf.quantize).split("\nqtype : ")[1].split("\nrange : ")[0]
+    named = {name: int(number) for name, number in re.findall(r"(\w+)\s+\((\d+)\)", text)}
+    assert named == {name: row.number for name, row in BLOCK_FORMATS.items()}
 
 
 def test_the_picture_is_drawn(tmp_path):
     pytest.importorskip("matplotlib", reason="no matplotlib")
     types.draw("a file", [types.Quality("Q9", 9.25, 55.7, 56.5), types.Quality("Q1", 1.0, 6.0)], tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_with_importance_is_what_is_stored():
+    text, found = PAGE.read_text(encoding="utf-8"), compressed.read(importance.STORED)
+    assert importance.page(text, found) == text
+    assert sorted(row["type"] for row in found["rows"]) == sorted(BLOCK_FORMATS)
+    assert {row["type"] for row in found["rows"] if "weighted" in row} == {
+        name for name, row in BLOCK_FORMATS.items() if row.weighted
+    }
+
+
+def test_errors_are_those_of_outputs(matrices):
+    x = np.random.default_rng(1).standard_normal((50, 96)).astype(np.float32)
+    weights, products = matrices["a"], x.T.astype(np.float64) @ x
+    values = importance.stored(weights[:8], "Q4_0", np.float32(x**2).mean(axis=0))
+    outputs, errors = x @ weights[:8].T, x @ (values - weights[:8]).T
+    ratio = 10 * np.log10(np.sum(outputs.astype(np.float64) ** 2) / np.sum(errors.astype(np.float64) ** 2))
+    assert importance.decibels(weights[:8], values, products) == pytest.approx(ratio, abs=1e-3)

@@ -13,7 +13,7 @@ import fastq
 from fastq.engine.simd import Vec, load, pointer, store
 from fastq.formats.codebooks import CODEBOOKS, Codebook
 from fastq.kernels import codebooks
-from fastq.kernels.ggml.points import LANES
+from fastq.kernels.ggml.grid_search import LANES
 
 NAMES = tuple(CODEBOOKS)
 

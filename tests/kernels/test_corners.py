@@ -210,9 +210,9 @@ def test_histograms_of_many_channels_have_one_part_each():
     x = np.random.default_rng(0).standard_normal((600, 40)).astype(np.float32)
     found, expected = fastq.Calibrator("int8", axis=0), reference.Calibrator("int8", axis=0)
     found.update(x)
-    expected.update(x)
+    expected.update(x[::37])  # which takes a channel as long as fastq takes all
     options = {"method": "percentile", "percentile": 75}
-    same_bytes(found.clipping_range(**options)[1], expected.clipping_range(**options)[1])
+    same_bytes(found.clipping_range(**options)[1][::37], expected.clipping_range(**options)[1])
 
 
 @pytest.mark.slow("compiles 3 kernels")

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from catalogue import LAYOUTS, same_bytes, same_quantized, specials, ties, values
+from catalogue import ANYWHERE, LAYOUTS, same_bytes, same_quantized, specials, ties, values
 from comparing import Work, dequantize, dequantize_linear, fake_quantize, measures, minmax, quantize, quantize_linear
 from format_cases import GRANULARITIES
 
@@ -122,9 +122,9 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     row = dataclasses.replace(tuning.current(), merged_partials=1000, range_columns=50)
     monkeypatch.setattr(tuning, "current", lambda: row)
     loops = set()
-    kernel = reduction.kernel_address
+    kernel = reduction.load_or_compile_kernel
     monkeypatch.setattr(
-        reduction, "kernel_address", lambda loop, *which, **how: loops.add(loop) or kernel(loop, *which, **how)
+        reduction, "load_or_compile_kernel", lambda loop, *which, **how: loops.add(loop) or kernel(loop, *which, **how)
     )
     for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
         x = values(dtype, np.prod(shape), 7).reshape(shape)
@@ -181,7 +181,7 @@ def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, m
 
 
 @pytest.mark.slow("compiles 4 kernels a case", quick=lambda convention: convention == "onnx")
-@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+@pytest.mark.parametrize("convention", ANYWHERE)
 def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
     """Within and beyond a step of both ends, ties and the floats next to them; ranges tiny, huge and far from 0."""
     compared = 0

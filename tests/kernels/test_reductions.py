@@ -16,7 +16,7 @@ from fastq.kernels.nan import nan_mask
 from fastq.kernels.spec import status_of
 from fastq.kernels.status import HAS_NAN
 from fastq.plan import slots
-from fastq.plan.kernel_call import kernel_address, kernel_args
+from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel
 from fastq.plan.layout import make_layout
 from fastq.plan.policy import loop_of
 
@@ -51,7 +51,7 @@ def _run(spec, operands, args, p, i, end):
         most, nan = v.maximum(v.absolute(x), most), nan | nan_mask(spec, x)
         i += 1
     operands.most[p] = most
-    return status_of(nan, False)
+    return status_of(nan=nan)
 
 
 BODIES[MagnitudeOperands] = Body(_run, reduction=Reduction(_nothing, _add, _merge))
@@ -61,7 +61,7 @@ def magnitudes(x, axes, block_size=0):
     """Return the largest magnitude of each part, and the status."""
     layout = make_layout(x.shape, Granularity(axes, block_size))
     loop, kind = loop_of(layout, "minmax", x.dtype, x.dtype), x.dtype
-    kernel = kernel_address(loop.function, MagnitudeOperands(kind, kind), "magnitude")
+    kernel = load_or_compile_kernel(loop.function, MagnitudeOperands(kind, kind), "magnitude")
     result = np.zeros(layout.parameters, kind)
     operands = driver.X, slots.LO, driver.NONE, driver.NONE, driver.NONE
     plan = driver.plan_launch(kernel, operands, kernel_args(layout, merged=loop.merged), x.size, 1)
@@ -159,7 +159,7 @@ def negatives(x, axes, block_size, threads):
     """Return how many elements of each part are below 0, and the loop."""
     layout, kind = make_layout(x.shape, Granularity(axes, block_size)), np.dtype(np.int64)
     loop = loop_of(layout, "minmax", x.dtype, kind)
-    kernel = kernel_address(loop.function, CountOperands(x.dtype, kind), "count", together=loop.together)
+    kernel = load_or_compile_kernel(loop.function, CountOperands(x.dtype, kind), "count", together=loop.together)
     operands = driver.X, slots.COUNTS, driver.NONE, driver.NONE, driver.NONE
     # the thread of each slot adds to counts of its own
     args = kernel_args(layout, merged=loop.merged, partial_stride=layout.parameters)
@@ -172,7 +172,8 @@ def test_operands_of_the_same_dtypes_have_kernels_of_their_own():
     """Named tuples are equal whatever their classes are."""
     dtypes = (np.dtype(np.float32),) * 2
     first, second = (
-        kernel_address("traversal.runs.runs", kind(*dtypes), "magnitude") for kind in (MagnitudeOperands, CountOperands)
+        load_or_compile_kernel("traversal.runs.runs", kind(*dtypes), "magnitude")
+        for kind in (MagnitudeOperands, CountOperands)
     )
     assert first != second
 

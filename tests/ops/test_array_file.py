@@ -235,7 +235,7 @@ def test_folders_and_pipes_are_neither_read_nor_replaced(tmp_path):
     assert os.path.samestat(before, os.stat(tmp_path / "pipe"))
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".NPZ", ".gguf", ".txt", ".CSV", ".json"])
+@pytest.mark.parametrize("suffix", [".npy", ".NPZ", ".gguf", ".txt", ".CSV", ".json", ".pkl", ".Pt", ".nc", ".h5"])
 def test_suffixes_of_other_formats_are_refused(tmp_path, suffix):
     q, calibrator = ARRAYS["int8"], fastq.Calibrator("int8")
     for each, usual in ((q, "safetensors"), (q.qparams, "safetensors"), (calibrator, "calibrator")):

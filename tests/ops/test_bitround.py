@@ -11,7 +11,7 @@ import fastq
 from fastq import reference
 from fastq.formats.bitrounding import most_digits, of_width
 from fastq.requests import bitrounding
-from fastq.requests.options import BitRoundOptions
+from fastq.requests.bitrounding import BitRoundOptions
 
 DTYPES = ["float16", "float32", "float64"]
 
@@ -153,7 +153,7 @@ def test_errors_are_within_the_bound_by_as_few_bits_as_that_needs(dtype, bound):
     x[:3] = np.nan, np.inf, 999.5
     found, finite = fastq.bitround(x, max_error=bound), np.isfinite(x)
     assert np.abs(found[finite].astype(np.float64) - x[finite].astype(np.float64)).max() <= bound
-    kept = bitrounding.bitround(x.dtype, BitRoundOptions(max_error=bound)).keepbits_within(999.5)
+    kept = bitrounding.bitround_request(x.dtype, BitRoundOptions(max_error=bound)).keepbits_within(999.5)
     same_bytes(found, reference.bitround(x, keepbits=kept))
     assert kept in (0, of_width(8 * x.itemsize)[0]) or 2.0 ** (9 - kept - 1) <= bound < 2.0 ** (9 - kept)
 

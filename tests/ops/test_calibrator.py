@@ -18,8 +18,8 @@ from catalogue import LAYOUTS
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import as_qtype
-from fastq.ops import calibrator_file, histogram, percentile_and_entropy
-from fastq.ops import histogram_ranges as calibration
+from fastq.ops import calibration_methods as calibration
+from fastq.ops import calibrator_file, histogram
 from fastq.reference import calibration as oracle
 
 DTYPES = [np.dtype(name) for name in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")]
@@ -376,7 +376,7 @@ def test_entropy_equals_the_plain_algorithm():
     for counts, bins, coarse in histograms():
         if np.flatnonzero(counts[bins:] + counts[bins - 1 :: -1])[-1] < coarse // 2:
             continue
-        found = percentile_and_entropy.entropy(counts, histogram.edge_units(bins), coarse)
+        found = calibration.least_divergent(counts, histogram.edge_units(bins), coarse)
         divergences = [oracle.divergence(counts, k, coarse) for k in range(coarse // 2, found + 1)]
         rest = [
             oracle.divergence(counts, k, coarse) for k in range(found + 1, bins + 1) if not counts[bins + k :].any()
@@ -482,19 +482,24 @@ def test_bins_that_can_not_tell_name_the_channels():
             calibrator.qparams(method, percentile=99.0, quantized_bins=8)
 
 
-def clipped_to_nothing(counts, cut):
-    return counts.size // 2, 0
+def clipped_to_nothing(before, most):
+    return before.size // 2
 
 
 @pytest.mark.slow("tries the comparison")
 @pytest.mark.parametrize(
     ("module", "name", "wrong", "method"),
     [
-        (percentile_and_entropy, "_divergences", lambda counts, widths, ends, *_: -ends, "entropy"),
-        (percentile_and_entropy, "NEAR", 1.0, "entropy"),
+        (calibration, "_divergences", lambda counts, widths, ends, *_: -ends, "entropy"),
+        (calibration, "NEAR", 1.0, "entropy"),
         (calibration, "FINE_OCTAVES", 0, "entropy"),
-        (percentile_and_entropy, "highest_bin", clipped_to_nothing, "percentile"),
-        (calibration.Scheme, "values_of", lambda scheme, x, lo, hi: np.clip(x, lo[..., None], hi[..., None]), "mse"),
+        (calibration, "highest_bin", clipped_to_nothing, "percentile"),
+        (
+            calibration.CalibrationTarget,
+            "values_of",
+            lambda scheme, x, lo, hi: np.clip(x, lo[..., None], hi[..., None]),
+            "mse",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:bins=")
@@ -663,6 +668,7 @@ def test_ranges_of_one_value_are_that_value(value, method):
     for each in (calibrator, plain):
         each.update(x)
     lo, hi = calibrator.clipping_range(method)
+    assert type(lo) is type(hi) is np.ndarray
     assert (lo, hi) == plain.clipping_range(method)
     assert lo == hi == x[0] or method == "mse"
 

@@ -196,7 +196,8 @@ def test_how_a_cast_is_asked_for(name):
             api.quantize_linear(x, 1.0, 1, name)
         with pytest.raises(ValueError, match=f"^convention must be 'onnx' for dtype {name}, not 'torch'"):
             api.quantize_linear(x, 1.0, dtype=name, convention="torch")
-        kinds = "int8, uint8, int16, uint16, int32, or integers of up to 4 bits or floats of up to 8 bits of ml_dtypes"
+        kinds = "int8, uint8, int16, uint16, int32, uint32, or integers of up to 4 bits or floats of up to 8 bits of "
+        kinds += "ml_dtypes"
         with pytest.raises(TypeError, match=f"^codes must be {kinds}"):
             api.dequantize_linear(expected.astype(np.float16), 1.0)
 

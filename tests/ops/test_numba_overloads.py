@@ -134,7 +134,7 @@ RANGES = [
 
 @slow(convention="faiss", symmetric=[False])
 @pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+@pytest.mark.parametrize("convention", catalogue.ANYWHERE)
 def test_fake_quantize_in_every_convention(convention, symmetric):
     row = fastq.CONVENTIONS[convention]
     dtype = row.formats[0] if row.formats else "int8"
@@ -434,7 +434,7 @@ WRONG = [
         "dequantize_linear",
         (ARRAY, F64),
         {},
-        "codes must be int8, uint8, int16, uint16, int32, or integers of up to 4 bits",
+        "codes must be int8, uint8, int16, uint16, int32, uint32, or integers of up to 4 bits",
     ),
     ("dequantize_linear", (types.int8, F64), {"dtype": "float16"}, "dtype must be float32 or float64 in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"axis": 0}, "axis must be None in compiled code: parameters are those of all"),
@@ -482,7 +482,35 @@ def parameters_of(function):
 @pytest.mark.parametrize("name", ["quantize", "dequantize", "choose_qparams"])
 def test_functions_of_quantized_arrays_are_refused(name):
     with pytest.raises(TypingError, match=rf"^fastq\.{name} can't be called in compiled code"):
-        numba_overloads._refusal_of(name)(ARRAY, "int8")
+        numba_overloads._refusal_of(name, numba_overloads.WITH_PARAMETERS)(ARRAY, "int8")
+
+
+ELSEWHERE = {
+    "binarize": lambda x: fastq.binarize(x),
+    "bit_information": lambda x: fastq.bit_information(x),
+    "bitround": lambda x: fastq.bitround(x, keepbits=3),
+    "compare": lambda x: fastq.compare(x, x),
+    "minmax": lambda x: fastq.minmax(x),
+    "nest_scale": lambda x: fastq.nest_scale(x),
+    "pack": lambda x: fastq.pack(x, "int4"),
+    "unpack": lambda x: fastq.unpack(x, "int4"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_other_functions_are_refused_with_what_works(name):
+    with pytest.raises(TypingError, match=rf"fastq\.{name} can't be called in compiled code: call it before or after"):
+        numba.njit(ELSEWHERE[name])(X)
+
+
+def test_functions_are_called_in_a_block_of_objmode():
+    @numba.njit
+    def least(x):
+        with numba.objmode(result="float32"):
+            result = fastq.minmax(x)[0]
+        return 2 * result
+
+    assert least(np.float32([3, 1, 2])) == 2
 
 
 @pytest.mark.parametrize(("name", "arguments", "options", "message"), WRONG)
@@ -621,7 +649,7 @@ def test_requantize(convention):
         fastq.requantize(acc[::-1], multiplier, zero_point, np.int8, convention=convention, out=out)
         return codes, each, out
 
-    for multiplier in (0.25, 0.0123, 3.0, 0.0, 1e-40, np.array([0.7])):
+    for multiplier in (0.25, 0.0123, 3.0, 0.0, 1e-40, 0.7):
         for bias in (0, -12345, 2**31 - 1):
             expected = reference.requantize(
                 SUMS, multiplier, -5, "int8", bias=bias, clamp=(-100, 100), convention=convention
@@ -641,6 +669,7 @@ def test_requantize_with_a_bias_that_is_a_float():
 
 def test_what_requantize_refuses_in_compiled_code():
     user = numba.njit(lambda acc, multiplier, zero, bias: fastq.requantize(acc, multiplier, zero, "int8", bias=bias))
+    check_same(user(SUMS, np.array([0.7]), 3, 5), reference.requantize(SUMS, 0.7, 3, "int8", bias=5))
     wrong = {
         "multiplier must be from 0 on and less than 1073741823.75": (-0.5, 0, 0),
         "multiplier must be from 0 on": (np.nan, 0, 0),

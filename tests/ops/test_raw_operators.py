@@ -1,6 +1,8 @@
 """Raw operators on every pair of dtypes that ONNX lists: codes, scales, zero points and where they belong to."""
 
+import importlib
 import inspect
+import pkgutil
 
 import ml_dtypes
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 from catalogue import same_bytes
 
 import fastq
+import fastq.ops
 from fastq import reference
-from fastq.requests import options as named
+from fastq.plan.cache import Operation
 
 E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 ML_CODES = ["int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"]
@@ -237,6 +240,13 @@ def test_axes_that_fit_are_named(api):
         api.quantize_linear(np.ones((1,) * 40), np.ones((1,) * 19 + (2,), np.float32))
     with pytest.raises(TypeError, match=r"^block_size=2 needs axis to be the one int along which blocks run, not None"):
         api.quantize_linear(x, np.ones((2, 3, 2, 3), np.float32), block_size=2)
+    fits = r"axis=1 and block_size=2 needs \(2, 2, 2, 5\); pass axis=3, along which x, of shape .*, has such blocks$"
+    with pytest.raises(ValueError, match=fits):
+        api.quantize_linear(x, np.ones((2, 3, 2, 3), np.float32), axis=1, block_size=2)
+    with pytest.raises(ValueError, match=r"pass axis=0 or axis=1, along which x, of shape"):
+        api.quantize_linear(np.ones((1, 1, 5), np.float32), np.ones((1, 1, 5), np.float32), axis=2, block_size=2)
+    with pytest.raises(ValueError, match=r"needs \(2, 3, 2, 3\); no axis of x, of shape .*, has such blocks$"):
+        api.quantize_linear(x, np.ones((2, 3, 2, 2), np.float32), axis=3, block_size=2)
 
 
 def test_no_axis_has_a_default_that_chooses_one():
@@ -250,5 +260,7 @@ def test_no_axis_has_a_default_that_chooses_one():
     along_neighbours = {name for name, default in defaults.items() if default == -1}
     assert along_neighbours == {"binarize", "bit_information", "pack", "unpack"}
     assert {default for default in defaults.values() if default != -1} == {None, inspect.Parameter.empty}
-    rows = [row for row in vars(named).values() if hasattr(row, "_field_defaults")]
-    assert {row._field_defaults["axis"] for row in rows if "axis" in row._field_defaults} == {None, -1}
+    modules = [importlib.import_module(f"fastq.ops.{each.name}") for each in pkgutil.iter_modules(fastq.ops.__path__)]
+    records = [value for module in modules for value in vars(module).values() if isinstance(value, Operation)]
+    defaults_of_options = [record.options._field_defaults for record in records]
+    assert {row["axis"] for row in defaults_of_options if "axis" in row} == {None, -1}

@@ -132,6 +132,7 @@ REFUSED = [
         "scale_floor must be .* of 16610 bits",
     ),
     (lambda api: api.quantize(X, "int8", symmetric=2), TypeError, "symmetric must be a bool"),
+    (lambda api: api.quantize(X, np.dtype(object)), TypeError, "dtype must be one of .*, not 'object'$"),
     (lambda api: api.quantize(X, "mxfp4", convention="torch"), ValueError, "convention must be 'onnx'"),
     (lambda api: api.quantize(X, dataclasses.replace(QTYPES["int8"], bits=7)), TypeError, "dtype must be one"),
     (lambda api: api.quantize_linear(X, 0.1, True, "uint8", convention="faiss"), TypeError, "zero_point must"),

@@ -14,7 +14,7 @@ import fastq
 from fastq import reference
 from fastq.formats.conventions.convention import NEAREST
 from fastq.ops.quantize import QUANTIZE_LINEAR
-from fastq.plan.cache import call
+from fastq.plan.cache import run_operation
 from fastq.reference import stochastic_rounding as numbers
 from fastq.requests.stochastic_rounding import Noise, noise_of
 
@@ -180,7 +180,7 @@ def test_places_beyond_a_word():
         for order in ("C", "F"):
             laid = np.asarray(x, order=order)
             options = None, 0, True, "int8", "onnx", "raise", "stochastic"
-            codes = call(
+            codes = run_operation(
                 QUANTIZE_LINEAR, laid, None, 1.0, 0, options=options, types=(type(None), int, bool), noise=noise
             )
             bits = [numbers.numbers(noise._replace(first=place), (1,))[0] for place in places.ravel().tolist()]

@@ -9,11 +9,10 @@ from fastq import reference
 from fastq.formats.granularity import Granularity
 from fastq.kernels.sizes import MOST_ROW
 from fastq.plan import by_range
-from fastq.plan.arrange import arrange
-from fastq.plan.memory import order_without_gaps
+from fastq.plan.arrange import arrange, order_without_gaps
 from fastq.plan.spec import spec_of
-from fastq.requests.options import RangeOptions
-from fastq.requests.quantization import by_range as request_of
+from fastq.requests.quantization import RangeOptions
+from fastq.requests.quantization import request_by_range as request_of
 
 
 def in_order(shape, order):

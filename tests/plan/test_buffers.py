@@ -152,6 +152,16 @@ def test_forked_children_have_memory_of_their_own():
     )
 
 
+def test_results_that_end_after_their_module(monkeypatch, capfd):
+    """At the end of the interpreter names of modules are None, and some objects are still there."""
+    kept = decoded()
+    for name in [name for name in vars(result_pool) if not name.startswith("__")]:
+        monkeypatch.setattr(result_pool, name, None)
+    del kept
+    gc.collect()
+    assert capfd.readouterr().err == ""
+
+
 def test_threads_that_take_the_same_blocks():
     pool, size, threads, turns = result_pool._Pool(1 << 20), 1 << 12, 8, 500
     before, taken, twice = sys.getswitchinterval(), set(), []

@@ -111,7 +111,19 @@ def test_other_dimensions():
     with pytest.raises(ValueError, match=r"^q has the dimensions \(y, lon, level\), but x has .* by position q\.data$"):
         fastq.compare(X, X.rename(lat="y"))
     with pytest.raises(ValueError, match=r"as q\.rename gives them other names$"):
-        fastq.compare(X, X[0])
+        fastq.compare(X, X[0].rename(lon="x"))
+
+
+@pytest.mark.parametrize("named", ["q", "x"])
+def test_more_dimensions(named):
+    # what the message says to pass is compared
+    longer = X.expand_dims("time").transpose("lat", "lon", "time", "level")
+    x, q = (X, longer) if named == "q" else (longer, X)
+    advice = rf"pass ({named}\.isel\({{'time': 0}}\)), or another place along \(time\)$"
+    with pytest.raises(ValueError, match=advice) as refusal:
+        fastq.compare(x, q)
+    passed = eval(re.search(advice, str(refusal.value))[1], {"q": q, "x": x})
+    assert fastq.compare(*((x, passed) if named == "q" else (passed, q))).sqnr_db == np.inf
 
 
 def test_pictures():

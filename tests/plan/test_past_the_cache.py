@@ -16,7 +16,7 @@ from ml_dtypes import bfloat16
 import fastq
 from fastq import reference
 from fastq.engine.runtime import threadpool
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.system import tuning
 
@@ -319,11 +319,10 @@ def check_gguf(kind, x, blocks, expected, places):
         out, ends = in_between(np.float32, x.shape, of_values)
         same_bytes(fastq.gguf.dequantize(blocks, kind, out=out), expected)
         assert untouched(ends)
-        if kind in WRITTEN:
-            out, ends = in_between(np.uint8, blocks.shape, of_codes)
-            importance = needed_importance(kind, x.shape[-1])
-            same_bytes(fastq.gguf.quantize(x, kind, out=out, importance=importance), blocks)
-            assert untouched(ends)
+        out, ends = in_between(np.uint8, blocks.shape, of_codes)
+        importance = needed_importance(kind, x.shape[-1])
+        same_bytes(fastq.gguf.quantize(x, kind, out=out, importance=importance), blocks)
+        assert untouched(ends)
 
 
 def rows_of_blocks(kind, blocks):

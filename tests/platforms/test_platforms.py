@@ -83,7 +83,7 @@ def test_functions_are_handed_over_by_name():
     from fastq.kernels import build
     from fastq.kernels.traversal.runs import runs
 
-    for function in (runs, runs.function, build.kernel_address):
+    for function in (runs, runs.function, build.compile_loop):
         assert pickle.loads(compiled_elsewhere.pickled(function)) is function
 
 

@@ -397,7 +397,7 @@ def explained_schemes():
         for scheme in row.schemes:
             formats = [name for name in row.formats or ("int8", "uint4") if name in QTYPES]
             for dtype in formats[:2]:
-                for part in ({}, {"axis": 0}, {"axis": -1, "block_size": 4}):
+                for part in ({},) if QTYPES[dtype].block_size else ({}, {"axis": 0}, {"axis": -1, "block_size": 4}):
                     yield {"dtype": dtype, "convention": row.name, "symmetric": scheme == "symmetric", **part}
 
 

@@ -5,11 +5,23 @@ from dataclasses import astuple
 
 import numpy as np
 
+import fastq
+from fastq.formats.qtypes import QTYPES
+
 INPUTS = ["float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 CODES = ["int8", "uint8", "int16", "uint16"]
 PACKED = ["int4", "uint4", "int2", "uint2"]
 # a format of each kind, which quick cases make do with: every one is in test_each_once.py
 FEW = ("int8", "uint4", "float8_e4m3fn", "mxfp4")
+
+
+def in_blocks(name):
+    """Return whether a format prescribes the size of its blocks."""
+    return name in QTYPES and QTYPES[name].block_size > 0
+
+
+# conventions that have a format for any granularity
+ANYWHERE = [row.name for row in fastq.CONVENTIONS.values() if not row.formats or not all(map(in_blocks, row.formats))]
 
 
 def ties(dtype, scale=1.0, codes=300):

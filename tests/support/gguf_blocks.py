@@ -21,14 +21,8 @@ def needed_importance(name, columns):
 
 
 def some_blocks(x, name, **options):
-    """Blocks for an array of this shape: what it is quantized to, else any with finite scales."""
-    form = BLOCK_FORMATS[name]
-    if form.is_written:
-        return reference.gguf.quantize(x, name, **{"importance": needed_importance(name, x.shape[-1]), **options})
-    blocks = any_blocks(name, *x.shape[:-1], x.shape[-1] // form.size).reshape(-1, form.nbytes)
-    highest = max(form.fields_of("d"), key=lambda field: field.shift)
-    blocks[:, highest.at + 1] &= 0xBF
-    return blocks.reshape(*x.shape[:-1], -1)
+    """What an array is quantized to."""
+    return reference.gguf.quantize(x, name, **{"importance": needed_importance(name, x.shape[-1]), **options})
 
 
 def oracle(function, data, name):
@@ -65,8 +59,6 @@ def check_memory(x, name, threads, layouts=LAYOUTS, **options):
             for given, out in made(blocks, values) if layout != "swapped" else ():
                 assert fastq.gguf.dequantize(given, name, out=out) is out
                 same_bytes(out, values)
-            if not BLOCK_FORMATS[name].is_written:
-                continue
             same_bytes(fastq.gguf.quantize(source, name, **options), wanted)
             memory = np.full(wanted.size + 40, 7, np.uint8)
             for given, out in ((source, memory[20:-20].reshape(wanted.shape)), *made(source, wanted)):

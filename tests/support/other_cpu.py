@@ -41,12 +41,12 @@ def compiled(function, result, *arguments):
 
 
 jit.kernel = compiled
-boundary.python_function = lambda module, name: lambda *operands: 0  # the status of a launch
+boundary.python_function = lambda import_function: lambda *operands: 0  # the status of a launch
 threadpool.pool_for = lambda threads: np.zeros(1, np.int64)
 
 import fastq
 from fastq import reference
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
 OPERATIONS = fastq.minmax, functools.partial(fastq.quantize, dtype="int8")
@@ -70,7 +70,7 @@ def kernels(dtype, shapes):
 def written():
     """Write blocks of each format of GGUF, weighed and not."""
     x, importance = np.zeros((2, 512), np.float32), np.ones(512, np.float32)
-    for (name, row), given in itertools.product(WRITTEN.items(), (None, importance)):
+    for (name, row), given in itertools.product(BLOCK_FORMATS.items(), (None, importance)):
         if given is not None or not row.needs_importance:
             fastq.gguf.quantize(x, name, importance=given)
 

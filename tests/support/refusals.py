@@ -26,7 +26,7 @@ ROOMS = [
     "adapters/zarr",
     "reference",
 ]
-ROOMS += ["system/arguments.py", "engine/code/shipped.py"]
+ROOMS += ["system/arguments.py", "system/arrays_of_callers.py", "engine/code/shipped.py"]
 
 # rooms whose tests need a package that may have no wheel for a new Python yet
 NEEDED = {"tools/plot": "matplotlib", "adapters/dask": "dask", "adapters/xarray": "xarray", "adapters/zarr": "zarr"}

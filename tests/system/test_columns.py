@@ -88,6 +88,7 @@ def message_of(call):
 KINDS = {"int4": "integer", "uint4": "integer", "int2": "integer", "bfloat16": "float", "float8_e4m3fn": "float"}
 
 
+@pytest.mark.slow("compiles 8 kernels, of functions that take it", quick=lambda name: name != "bfloat16")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_refusal_names_no_kind_that_the_dtype_is_of(name):
     """As "an integer array, not int4" and "a dtype of ml_dtypes, not bfloat16" did."""

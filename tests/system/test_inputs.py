@@ -11,7 +11,8 @@ import fastq
 from fastq import reference
 from fastq.formats.conventions.table import as_convention
 from fastq.formats.qtypes import QTYPES, as_qtype
-from fastq.system.arguments import as_array, as_dtype
+from fastq.system.arguments import as_dtype
+from fastq.system.arrays_of_callers import as_array
 
 VALUES = np.linspace(-2, 3, 24, dtype=np.float32).reshape(4, 6)
 

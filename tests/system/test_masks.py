@@ -11,7 +11,7 @@ from junk_calls import CALLS, P, Q, X
 from masked import GAP, KINDS, SEQUENCES, Holder, OfArray, masked_array, of_library
 
 import fastq
-from fastq.system.arguments import as_array, has_mask
+from fastq.system.arrays_of_callers import as_array, has_mask
 
 # names of arguments that are arrays, in any function
 ARRAYS = {

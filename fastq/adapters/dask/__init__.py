@@ -22,11 +22,12 @@ from fastq.adapters.dask import calibration
 from fastq.adapters.dask.collections import QParams, QuantizedArray
 from fastq.formats.conventions.convention import Convention
 from fastq.ops import compare as errors
-from fastq.ops import dequantize as decoding
+from fastq.ops import dequantize as of_dequantize
 from fastq.ops import minmax as extremes
-from fastq.ops import quantize as coding
+from fastq.ops import quantize as of_quantize
 from fastq.ops import requantize as sums
-from fastq.system.arguments import as_int, is_lazy, shown
+from fastq.system.arguments import as_int, shown
+from fastq.system.arrays_of_callers import is_lazy
 
 _TAKEN = """Parameters
 ----------
@@ -91,7 +92,7 @@ def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
     >>> fastq.dask.choose_qparams(dask.array.linspace(0, 51, 100, chunks=10), "uint8").scale.compute()
     array(0.2)
     """
-    return cast(QParams, coding.choose_qparams(_as_lazy(x), dtype, **options))
+    return cast(QParams, of_quantize.choose_qparams(_as_lazy(x), dtype, **options))
 
 
 @_by_chunks
@@ -115,7 +116,7 @@ def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
     >>> q.codes[0, :3].compute()
     array([-128, -128, -128], dtype=int8)
     """
-    return cast(QuantizedArray, coding.quantize(_as_lazy(x), dtype, **options))
+    return cast(QuantizedArray, of_quantize.quantize(_as_lazy(x), dtype, **options))
 
 
 @_by_chunks
@@ -133,7 +134,7 @@ def quantize_linear(x: da.Array, scale: Any, zero_point: Any = None, dtype: Any 
     >>> fastq.dask.quantize_linear(dask.array.arange(6.0, chunks=3), 0.5, 1).compute()
     array([ 1,  3,  5,  7,  9, 11], dtype=uint8)
     """
-    return coding.quantize_linear(_as_lazy(x), scale, zero_point, dtype, **options)
+    return of_quantize.quantize_linear(_as_lazy(x), scale, zero_point, dtype, **options)
 
 
 @_by_chunks
@@ -152,7 +153,7 @@ def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **opt
     >>> fastq.dask.dequantize_linear(codes, 0.5, 1).compute()
     array([-0.5,  0. ,  0.5,  1. ], dtype=float32)
     """
-    return decoding.dequantize_linear(_as_lazy(codes, "codes"), scale, zero_point, **options)
+    return of_dequantize.dequantize_linear(_as_lazy(codes, "codes"), scale, zero_point, **options)
 
 
 @_by_chunks
@@ -189,7 +190,7 @@ def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
     >>> fastq.dask.fake_quantize(dask.array.linspace(0, 1, 4, chunks=2), "uint2").compute()
     array([0.        , 0.33333333, 0.66666667, 1.        ])
     """
-    return coding.fake_quantize(_as_lazy(x), dtype, **options)
+    return of_quantize.fake_quantize(_as_lazy(x), dtype, **options)
 
 
 @_by_chunks

@@ -11,20 +11,20 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.chunks import Parts, as_array_without_mask, blockwise, dtype_in
+from fastq.adapters.dask.chunks import PartedChunks, as_array_without_mask, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY
 from fastq.ops.bitround import BIT_INFORMATION, largest
 from fastq.plan.cache import Call
 from fastq.plan.call_modes import in_own_thread
 from fastq.requests import bitrounding
-from fastq.requests.options import BitPairOptions
+from fastq.requests.bitrounding import BitPairOptions
 from fastq.results import BitInformation
 from fastq.system.dtypes import Array
 
 
 def bitround(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.bitround`."""
-    request = bitrounding.bitround(dtype_in(x, "x"), call.options)
+    request = bitrounding.bitround_request(dtype_in(x, "x"), call.options)
     axes = tuple(range(x.ndim))
     options_of_tasks: dict[str, Any] = {
         "arguments": in_task.call_of_task(call),
@@ -33,9 +33,11 @@ def bitround(call: Call, x: da.Array) -> da.Array:
     }
     if request.max_error is None:
         return blockwise(in_task.run_call, axes, x, axes, **options_of_tasks)
-    chunks = Parts(x.chunks, ARRAY).result_chunks
+    chunks = PartedChunks(x.chunks, ARRAY).result_chunks
     largest_of_chunks = blockwise(_largest, axes, x, axes, dtype=np.float64, adjust_chunks=chunks, token="largest")
-    return blockwise(_within, axes, x, axes, largest_of_chunks.max(), (), request=request, **options_of_tasks)
+    return blockwise(
+        _round_chunk_within_bound, axes, x, axes, largest_of_chunks.max(), (), request=request, **options_of_tasks
+    )
 
 
 def _largest(x: Array) -> Array:
@@ -43,15 +45,18 @@ def _largest(x: Array) -> Array:
     return np.full((1,) * x.ndim, in_own_thread(largest, x))
 
 
-def _within(x: Array, largest_magnitude: Any, *, arguments: Call, request: bitrounding.BitRounding) -> Any:
+def _round_chunk_within_bound(
+    x: Array, largest_magnitude: Any, *, arguments: Call, request: bitrounding.BitRounding
+) -> Any:
     """Round a chunk to the bits that the largest magnitude of all chunks requires."""
     options = arguments.options._replace(keepbits=request.keepbits_within(float(largest_magnitude)), max_error=None)
-    return in_task.run_call(x, arguments=arguments._replace(options=options, types=(int, type(None), type(None))))
+    types = (int, type(None), type(None))  # of the first options, which are numbers: keepbits, digits, max_error
+    return in_task.run_call(x, arguments=arguments._replace(options=options, types=types))
 
 
 def bit_information(call: Call, x: da.Array) -> BitInformation:
     """Compute `fastq.bit_information` chunk by chunk."""
-    axis = bitrounding.bit_information(dtype_in(x, "x"), x.ndim, call.options)
+    axis = bitrounding.axis_of_bit_pairs(dtype_in(x, "x"), x.ndim, call.options)
     blocks = np.moveaxis(np.array(x.to_delayed(), object).reshape(x.numblocks), axis, 0)
     blocks = blocks[[k for k, n in enumerate(x.chunks[axis]) if n]]  # an empty chunk has no neighbours
     counted = []

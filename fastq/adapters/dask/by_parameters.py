@@ -10,7 +10,16 @@ import numpy as np
 
 from fastq import results
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.chunks import Chunks, Index, Parts, blockwise, codes_of, dtype_in, value_chunks, with_noise
+from fastq.adapters.dask.chunks import (
+    Chunks,
+    Index,
+    PartedChunks,
+    blockwise,
+    codes_of,
+    dtype_in,
+    value_chunks,
+    with_noise,
+)
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, in_memory, with_lazy_numbers
 from fastq.formats.granularity import granularity
 from fastq.plan.cache import Call
@@ -18,15 +27,15 @@ from fastq.requests import parameters, quantization, requantization
 from fastq.requests.parameters import check_qparams, check_zero_point_shape, in_dtypes_of, rules_of
 from fastq.requests.quantization import (
     Request,
-    by_numbers,
-    by_qparams,
-    codes_by_numbers,
     dtype_by_scale,
     dtype_of_fakes,
     dtype_of_values,
+    request_by_numbers,
+    request_by_qparams,
+    request_to_decode_by_numbers,
 )
 from fastq.results import without_checks
-from fastq.system.arguments import as_array
+from fastq.system.arrays_of_callers import as_array
 
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
@@ -63,12 +72,12 @@ def task_options_by_qparams(call: Call, params: results.QParams) -> dict[str, An
     return {"arguments": in_task.call_of_task(call, key=params.key), "template": _template(params)}
 
 
-def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, Parts, list[Any]]:
+def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, PartedChunks, list[Any]]:
     """Return the call, parameters in the dtypes that tasks need, their chunks, and the operands of tasks."""
     dtype = dtype_in(x, "x")
     params = _ready(call.qparams, x.shape, quantization.check_input(dtype))
-    by_qparams(dtype, x.ndim, params, call.options)
-    parts = Parts(x.chunks, granularity(params.axis, params.block_size, x.ndim))
+    request_by_qparams(dtype, x.ndim, params, call.options)
+    parts = PartedChunks(x.chunks, granularity(params.axis, params.block_size, x.ndim))
     call, places = with_noise(call, x.chunks)
     return call, params, parts, [x, parts.all_axes, *_operands(params, parts), *places]
 
@@ -83,14 +92,14 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
     return blockwise(in_task.dequantize, parts.all_axes, *operands, dtype=dtype_of_result, **options)
 
 
-def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
+def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, PartedChunks, list[Any]]:
     """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
     shape = call.shape
     params_of_call = call.qparams
     params = _ready(params_of_call, shape, params_of_call.compute_dtype)
     qtype = params.dtype
     channels_or_blocks = granularity(params.axis, params.block_size, len(shape))
-    parts = Parts(value_chunks(codes.chunks, shape, qtype), channels_or_blocks)
+    parts = PartedChunks(value_chunks(codes.chunks, shape, qtype), channels_or_blocks)
     parts.check_aligned(qtype)
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
@@ -126,7 +135,7 @@ def _template(params: results.QParams) -> results.QParams:
     return in_memory(params, np.empty(0, params.scale.dtype), np.empty(0, params.zero_point.dtype), tensor)
 
 
-def _operands(params: results.QParams, parts: Parts) -> list[Any]:
+def _operands(params: results.QParams, parts: PartedChunks) -> list[Any]:
     return [each for name in NUMBERS for each in _operand(getattr(params, name), parts, f"qparams.{name}")]
 
 
@@ -135,7 +144,7 @@ def _operands(params: results.QParams, parts: Parts) -> list[Any]:
 
 def quantize_linear(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.quantize_linear`."""
-    request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
+    request = request_by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
     request, parts, operands = _place_parameters(call, request)
     parts.check_aligned(request.qtype)
     call, places = with_noise(call, x.chunks)
@@ -149,7 +158,7 @@ def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     scale = dtype_in(call.operands[2], "scale")
     dtype_of_result = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
     request, parts, operands = _place_parameters(
-        call, codes_by_numbers(dtype_in(codes, "codes"), scale, dtype_of_result, call.options)
+        call, request_to_decode_by_numbers(dtype_in(codes, "codes"), scale, dtype_of_result, call.options)
     )
     parts.check_aligned()
     options_of_tasks = {
@@ -159,7 +168,7 @@ def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     return blockwise(in_task.run_call, parts.all_axes, *operands, dtype=dtype_of_result, **options_of_tasks)
 
 
-def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
+def _place_parameters(call: Call, request: Request) -> tuple[Request, PartedChunks, list[Any]]:
     """Return the request, the chunks of the parameters, and the operands of tasks.
 
     A chunk may have a single parameter although the array has many, so rules of a convention about that are applied
@@ -177,7 +186,7 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
         check_zero_point_shape(zero_point.shape, scale.shape)
     name = call.operation.operands[0]
     request = request.with_granularity(name, x.shape, scale.shape, scale.size)
-    parts = Parts(x.chunks, request.granularity)
+    parts = PartedChunks(x.chunks, request.granularity)
     numbers_and_names = (
         (_reshape_parameters(scale, parts), "scale"),
         (_reshape_parameters(zero_point, parts), "zero_point"),
@@ -189,16 +198,16 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, Parts, lis
 def requantize(call: Call, acc: da.Array) -> da.Array:
     """Return the graph of `fastq.requantize`."""
     _, _, multiplier, zero_point = call.operands
-    bias = call.qparams
+    bias = call.bias
     is_lazy = isinstance(call.operands[2], da.Array)
     numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
     shapes = [operand.shape for operand in (numbers, bias) if operand is not None]
-    request = requantization.requantize(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
+    request = requantization.requantize_request(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
     if is_lazy:
         requantization.check_multiplier(numbers.dtype)
         numbers = np.ones(numbers.shape)
     ready, zero_point, bias = request.ready(numbers, zero_point, bias)
-    parts = Parts(acc.chunks, request.granularity)
+    parts = PartedChunks(acc.chunks, request.granularity)
     numbers_and_names = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
     operands = [operand for numbers, name in numbers_and_names for operand in _operand(numbers, parts, name, "acc")]
     options_of_tasks = {
@@ -212,10 +221,10 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
 def _task_options_with_axes(call: Call, request: Request, dtype: Any) -> Call:
     """Return the parts of a call for tasks, with the axes that the shapes of scales imply."""
     axis = call.options.axis if request.axis is None else request.axis
-    return in_task.call_of_task(call, axis=axis, convention=request.coding.row, dtype=dtype)
+    return in_task.call_of_task(call, axis=axis, convention=request.coding.convention, dtype=dtype)
 
 
-def _reshape_parameters(numbers: Any, parts: Parts) -> Any:
+def _reshape_parameters(numbers: Any, parts: PartedChunks) -> Any:
     """Return raw parameters that kept all axes in the shape of their parts, if they are known to fit."""
     shape = parts.shape
     fits = tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])
@@ -223,7 +232,7 @@ def _reshape_parameters(numbers: Any, parts: Parts) -> Any:
     return numbers.reshape(parts.granularity.parameter_shape(shape)) if kept_all else numbers
 
 
-def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:
+def _operand(numbers: Any, parts: PartedChunks, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:
     """Return parameters in the chunks of their parts, and their index; one number goes to all chunks."""
     if numbers is None:
         return None, None

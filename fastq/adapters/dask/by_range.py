@@ -8,18 +8,24 @@ import dask.array as da
 import numpy as np
 
 from fastq.adapters.dask import by_parameters, in_task
-from fastq.adapters.dask.chunks import Parts, blockwise, codes_of, dtype_in, with_noise
+from fastq.adapters.dask.chunks import PartedChunks, blockwise, codes_of, dtype_in, with_noise
 from fastq.adapters.dask.collections import NUMBERS, QParams, QuantizedArray, with_lazy_numbers
 from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import Granularity
-from fastq.ops.histogram_ranges import Scheme
+from fastq.ops.calibration_methods import CalibrationTarget
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QUANTIZE, QUANTIZE_WITH_QPARAMS
 from fastq.plan.cache import Call
 from fastq.requests.importance import axis_of_weights, check_importance
-from fastq.requests.options import QuantizeOptions
-from fastq.requests.quantization import Request, by_range, dtype_of_fakes, ranges_of
+from fastq.requests.quantization import (
+    QuantizeOptions,
+    Request,
+    dtype_of_fakes,
+    granularity_of_minmax,
+    request_by_range,
+)
 from fastq.results import without_checks
-from fastq.system.arguments import as_array, native
+from fastq.system.arguments import native
+from fastq.system.arrays_of_callers import as_array
 
 _PAIR = -1  # the index of the axis of minima and maxima
 
@@ -28,7 +34,7 @@ def quantize(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` without parameters."""
     request, parts = _request(call, x)
     parts.check_aligned(request.qtype)
-    if not parts.within_chunks(request.qtype):
+    if not parts.within_chunks(request.qtype, request.coding.convention):
         of_codes = _of_codes(request)
         q = by_parameters.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, of_codes)), x)
         if of_codes is request:
@@ -43,7 +49,7 @@ def fake_quantize(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` without parameters."""
     request, parts = _request(call, x)
     parts.check_aligned()
-    if parts.within_chunks(request.qtype):
+    if parts.within_chunks(request.qtype, request.coding.convention):
         return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
     params = _by_ends(x, parts, request)
     of_codes = _of_codes(request)
@@ -55,46 +61,47 @@ def fake_quantize(call: Call, x: da.Array) -> da.Array:
 
 def _of_codes(request: Request) -> Request:
     """Return the request for the parameters that codes are computed with; the same one if these are kept."""
-    row = as_convention(request.convention)
-    return request if row.codes_by == "stored" else request._replace(convention=row.before_rounding)
+    convention = as_convention(request.convention)
+    return request if convention.codes_by == "stored" else request._replace(convention=convention.before_rounding)
 
 
 def choose_qparams(call: Call, x: da.Array) -> QParams:
     """Return the graph of `fastq.choose_qparams`."""
     request, parts = _request(call, x)
     parts.check_aligned()
-    if parts.within_chunks(request.qtype):
+    if parts.within_chunks(request.qtype, request.coding.convention):
         return _fields(_in_tasks(call, x, parts), parts, request)
     return _by_ends(x, parts, request)
 
 
 def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
     """Return the graph of `fastq.minmax`."""
-    parts = Parts(x.chunks, ranges_of(dtype_in(x, "x"), (1,) * x.ndim, call.options))
+    parts = PartedChunks(x.chunks, granularity_of_minmax(dtype_in(x, "x"), (1,) * x.ndim, call.options))
     parts.check_aligned()
     ends = _ends(x, parts, call.options.nan)
     return ends[0], ends[1]
 
 
-def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
+def _request(call: Call, x: da.Array) -> tuple[Request, PartedChunks]:
     importance = call.operands[2]
-    request = by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
+    request = request_by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
         weights = _as_dask(importance)
         check_importance(weights.dtype, weights.shape, x.shape, request)
-    return request, Parts(x.chunks, request.granularity)
+    return request, PartedChunks(x.chunks, request.granularity)
 
 
-def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
+def _in_tasks(call: Call, x: da.Array, parts: PartedChunks, dtype: Any = object) -> da.Array:
     call, places = with_noise(call, x.chunks)
     options_of_tasks = {"arguments": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
-    weights = _weights(call, parts)
-    if places:
-        weights = (*(weights or (None, None)), *(None, None) * 2, *places)
-    return blockwise(in_task.run_call, parts.all_axes, x, parts.all_axes, *weights, **options_of_tasks)
+    absent = (None, None)
+    importance_and_axes = _weights(call, parts) or absent
+    # importance; neither the operand b nor a tensor scale; places
+    operands = [*importance_and_axes, *absent, *absent, *places]
+    return blockwise(in_task.run_call, parts.all_axes, x, parts.all_axes, *operands, **options_of_tasks)
 
 
-def _weights(call: Call, parts: Parts) -> tuple[Any, ...]:
+def _weights(call: Call, parts: PartedChunks) -> tuple[Any, ...]:
     """Return the importance of elements in the chunks of x, and its axes; an empty tuple without importance."""
     if call.operands[2] is None:
         return ()
@@ -120,7 +127,7 @@ def _second_pass(call: Call, params: QParams) -> Call:
     return call._replace(operation=operation, qparams=params, options=options, types=types)
 
 
-def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
+def _by_ends(x: da.Array, parts: PartedChunks, request: Request) -> QParams:
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(
@@ -129,13 +136,15 @@ def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
         )
     ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
-    scheme = Scheme(dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=request.convention)
-    options_of_tasks = {"dtype": object, "concatenate": True, "token": "qparams", "scheme": scheme}
+    target = CalibrationTarget(
+        dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=request.convention
+    )
+    options_of_tasks = {"dtype": object, "concatenate": True, "token": "qparams", "target": target}
     params = blockwise(in_task.params_of, index, ends, (_PAIR, *index), **options_of_tasks)
-    return _fields(params, Parts(ends.chunks[1:], Granularity(index)), request)
+    return _fields(params, PartedChunks(ends.chunks[1:], Granularity(index)), request)
 
 
-def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
+def _ends(x: da.Array, parts: PartedChunks, nan: str) -> da.Array:
     """Return the minima and the maxima of parts along a new first axis."""
     dtype = native(x.dtype)
     options_of_tasks: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
@@ -149,13 +158,16 @@ def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     return da.reduction(ends, in_task.widest, in_task.widest_of_all, **steps)
 
 
-def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
+def _fields(made: da.Array, parts: PartedChunks, request: Request) -> QParams:
     """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
     chunks = dict(zip(parts.kept, parts.parameter_chunks, strict=True))
-    like = request.template
+    like = request.params_without_numbers
     numbers_by_name = {}
     for name in NUMBERS:
-        if (numbers := getattr(like, name)) is not None:
+        numbers = getattr(like, name)
+        if name == "tensor_scale" and not request.coding.convention.scales_by_array(request.qtype):
+            numbers_by_name[name] = None if numbers is None else da.from_array(numbers)
+        elif numbers is not None:
             options_of_tasks: dict[str, Any] = {
                 "dtype": numbers.dtype,
                 "adjust_chunks": chunks,

@@ -12,9 +12,9 @@ from dask.core import flatten
 from dask.delayed import delayed
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.chunks import Parts, blockwise, refuse_masked_meta
+from fastq.adapters.dask.chunks import PartedChunks, blockwise, refuse_masked_meta
 from fastq.formats.granularity import ARRAY, granularity
-from fastq.ops.calibrate import Calibrator, side_by_side
+from fastq.ops.calibrate import Calibrator, join_calibrators
 
 
 def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int | None) -> Any:
@@ -22,8 +22,12 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
     refuse_masked_meta(x, "x")
     make = functools.partial(Calibrator, dtype, **options)
     axis = make().axis
-    parts = Parts(x.chunks, granularity(axis, 0, x.ndim))
-    options_of_tasks = {"adjust_chunks": Parts(x.chunks, ARRAY).result_chunks, "dtype": object, "token": "calibrator"}
+    parts = PartedChunks(x.chunks, granularity(axis, 0, x.ndim))
+    options_of_tasks = {
+        "adjust_chunks": PartedChunks(x.chunks, ARRAY).result_chunks,
+        "dtype": object,
+        "token": "calibrator",
+    }
     calibrators = blockwise(in_task.calibrate, parts.all_axes, x, parts.all_axes, make=make, **options_of_tasks)
     if axes := parts.reduced:
         every = split_every and min(split_every, 1 << 16)  # dask makes a list of this length
@@ -32,7 +36,7 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
         calibrators = da.reduction(
             calibrators, _unchanged, _merge, axis=axes, concatenate=False, dtype=object, meta=meta, **steps
         )
-    return delayed(side_by_side, pure=True)(calibrators.to_delayed().tolist(), len(parts.kept))
+    return delayed(join_calibrators, pure=True)(calibrators.to_delayed().tolist(), len(parts.kept))
 
 
 def _unchanged(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:

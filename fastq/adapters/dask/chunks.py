@@ -10,18 +10,19 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from fastq.formats.conventions.convention import Convention
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType, packed_length, stored_as
 from fastq.plan.cache import Call
 from fastq.requests.stochastic_rounding import steps_of
-from fastq.system.arguments import as_array, dtype_of, has_mask
+from fastq.system.arrays_of_callers import as_array, dtype_of, has_mask
 
 Index = tuple[int, ...]
 Chunks = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartedChunks:
     """The chunks of an array, and which elements share parameters."""
 
     chunks: Chunks  # chunks of each axis; NaN if dask does not know them
@@ -57,9 +58,12 @@ class Parts:
         ones = {axis: (1,) * len(self.chunks[axis]) for axis in self.reduced}
         return ones | dict(zip(self.kept, self.parameter_chunks, strict=True))
 
-    def within_chunks(self, qtype: QType) -> bool:
-        """Return whether all elements on which the parameters of a chunk depend are in that chunk."""
-        if qtype.has_tensor_scale and any(len(sizes) > 1 for sizes in self.chunks):
+    def within_chunks(self, qtype: QType, row: Convention) -> bool:
+        """Return whether all elements on which the parameters of a chunk depend are in that chunk.
+
+        An error says if they depend on all of the array and this has several chunks.
+        """
+        if row.scales_by_array(qtype) and any(len(sizes) > 1 for sizes in self.chunks):
             raise ValueError(f"x must be one chunk for {qtype}, which has one scale for the whole array: x.rechunk(-1)")
         return all(len(self.chunks[axis]) == 1 for axis in self.reduced)
 

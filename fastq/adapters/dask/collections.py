@@ -17,7 +17,8 @@ from fastq import results
 from fastq.adapters.dask.chunks import refuse_masked_meta
 from fastq.formats.qtypes import check_stored_codes
 from fastq.results import without_checks
-from fastq.system.arguments import as_array, as_shape, is_lazy, shown
+from fastq.system.arguments import as_shape, shown
+from fastq.system.arrays_of_callers import as_array, is_lazy
 
 NUMBERS = "scale", "zero_point", "tensor_scale"
 

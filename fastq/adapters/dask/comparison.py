@@ -11,12 +11,12 @@ from dask.delayed import delayed
 
 from fastq.adapters.dask import in_task
 from fastq.adapters.dask.by_parameters import codes_by_qparams, task_options_by_qparams
-from fastq.adapters.dask.chunks import Chunks, Parts, blockwise, dtype_in
+from fastq.adapters.dask.chunks import Chunks, PartedChunks, blockwise, dtype_in
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.formats.qtypes import packed_length
 from fastq.plan.cache import Call
 from fastq.requests.quantization import check_approximation, check_comparable, check_input
-from fastq.system.arguments import as_array
+from fastq.system.arrays_of_callers import as_array
 
 
 def compare_codes(call: Call, x: da.Array) -> Any:
@@ -26,9 +26,9 @@ def compare_codes(call: Call, x: da.Array) -> Any:
     check_comparable(x.shape, call.shape)
     codes = getattr(codes, "data", None) if hasattr(codes, "dims") else codes
     if not isinstance(codes, da.Array):
-        given = call.qparams
-        qtype = call.qparams.dtype
-        parts = Parts(x.chunks, granularity(given.axis, given.block_size, x.ndim))
+        params = call.qparams
+        qtype = params.dtype
+        parts = PartedChunks(x.chunks, granularity(params.axis, params.block_size, x.ndim))
         parts.check_aligned(qtype)
         ends = x.chunks[-1:]
         if qtype.packed:
@@ -53,7 +53,7 @@ def compare_values(call: Call, x: da.Array) -> Any:
 
 def _add_up(x: da.Array, chunks: Chunks, *operands: Any, **options_of_tasks: Any) -> Any:
     """Return the comparison of x, in the chunks of the approximation."""
-    parts = Parts(chunks, ARRAY)
+    parts = PartedChunks(chunks, ARRAY)
     options_of_tasks |= {"dtype": object, "adjust_chunks": parts.result_chunks, "token": "compare", "concatenate": True}
     x = _in_chunks(x, chunks, "x")
     totals = blockwise(in_task.totals, parts.all_axes, x, parts.all_axes, *operands, **options_of_tasks)

@@ -22,8 +22,7 @@ from fastq.ops.quantize import (
     QUANTIZE_WITH_QPARAMS,
 )
 from fastq.ops.requantize import REQUANTIZE
-from fastq.plan.cache import Call
-from fastq.plan.operation import Operation
+from fastq.plan.cache import Call, Operation
 
 # the function that makes tasks of a call, for each operation that can work chunk by chunk
 GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
@@ -44,7 +43,7 @@ GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
 }
 
 
-def call(arguments: Call) -> Any:
+def take_call(arguments: Call) -> Any:
     """Return the graph of a call on a dask array."""
     operation = arguments.operation
     array = operation.operands[0]

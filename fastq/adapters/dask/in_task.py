@@ -14,10 +14,9 @@ from fastq.ops.compare import TOTALS_OF_CODES, TOTALS_OF_VALUES
 from fastq.ops.minmax import MINMAX
 from fastq.ops.quantize import QUANTIZE_WITH_QPARAMS
 from fastq.plan.cache import Call
-from fastq.plan.call_modes import in_own_thread, in_standard_mode
+from fastq.plan.call_modes import in_own_thread, in_standard_mode_when_called
 from fastq.plan.nan_and_infinity import count_of
-from fastq.requests.options import MinMaxOptions
-from fastq.requests.quantization import dtype_of_fakes
+from fastq.requests.quantization import MinMaxOptions, dtype_of_fakes
 from fastq.results import Comparison, QParams, QuantizedArray, without_checks
 from fastq.results.measures import Totals, comparison_of
 from fastq.system.arguments import native
@@ -28,41 +27,48 @@ NOTHING = None, None, None, None  # operands of a call that are passed to tasks
 
 def call_of_task(call: Call, **options: Any) -> Call:
     """Return the parts of a call that a task needs: everything except its arrays, perhaps with other options."""
-    return call._replace(operands=NOTHING, qparams=None, options=call.options._replace(**options))
+    return call._replace(operands=NOTHING, qparams=None, bias=None, options=call.options._replace(**options))
 
 
 def run_call(
     x: Array,
-    scale: Array | None = None,
-    zero_point: Array | None = None,
+    a: Array | None = None,
+    b: Array | None = None,
     tensor_scale: Array | None = None,
     *places: Any,
     arguments: Call,
     template: QParams | None = None,
 ) -> Any:
-    """Make a call on a chunk in the thread of the task, with its part of the parameters: as QParams like a template.
+    """Make a call on a chunk in the thread of the task, with its part of the operands a and b of `run_operation`.
 
-    `places` add up to the position of its first element, which selects its random numbers.
+    With a template these are scale and zero point, and parameters like it are made of them. `places` add up to the
+    position of the first element of the chunk, which selects its random numbers.
     """
     names_of_operands = arguments.operation.operands
     x = as_array_without_mask(x, names_of_operands[0])
-    scale = as_array_without_mask(scale, names_of_operands[2] if len(names_of_operands) > 2 else "scale")
-    zero_point = as_array_without_mask(zero_point, "zero_point")
+    a = as_array_without_mask(a, names_of_operands[2] if len(names_of_operands) > 2 else "scale")
+    b = as_array_without_mask(b, "zero_point")
     if arguments.noise is not None:
         arguments = arguments._replace(noise=arguments.noise.of_part(sum(int(place[0]) for place in places)))
     if template is not None:
-        arguments = arguments._replace(qparams=with_values(template, scale, zero_point, tensor_scale))
-        scale = arguments.qparams.scale
-        zero_point = arguments.qparams.zero_point
-    result = in_own_thread(arguments._replace(operands=(x, None, scale, zero_point)).make)
+        params = with_values(template, a, b, tensor_scale)
+        arguments = arguments._replace(qparams=params)
+        a = params.scale
+        b = params.zero_point
+    result = in_own_thread(arguments._replace(operands=(x, None, a, b)).make)
     return result.codes if arguments.operation is QUANTIZE_WITH_QPARAMS else result
 
 
 def values_of_codes(x: Array, *numbers_and_places: Any, arguments: Call, template: QParams, kept: QParams) -> Array:
-    """Return the values of the codes of a chunk: codes by the first numbers, values by the second ones."""
-    by_codes, by_values = numbers_and_places[:3], numbers_and_places[3:6]
-    codes = run_call(x, *by_codes, *numbers_and_places[6:], arguments=arguments, template=template)
-    q = without_checks(QuantizedArray, codes, with_values(kept, *by_values), x.shape)
+    """Return the values of the codes of a chunk: codes by the first numbers, values by the second ones.
+
+    Numbers are a scale, a zero point and a tensor scale; places follow, as in `run_call`.
+    """
+    numbers_of_codes = numbers_and_places[:3]
+    numbers_of_values = numbers_and_places[3:6]
+    places = numbers_and_places[6:]
+    codes = run_call(x, *numbers_of_codes, *places, arguments=arguments, template=template)
+    q = without_checks(QuantizedArray, codes, with_values(kept, *numbers_of_values), x.shape)
     return cast(Array, in_own_thread(functools.partial(q.dequantize, dtype=dtype_of_fakes(native(x.dtype)))))
 
 
@@ -78,10 +84,8 @@ def requantize(acc: Array, multiplier: Array, bias: Array | None, *, zero_point:
     acc = as_array_without_mask(acc, "acc")
     multiplier = as_array_without_mask(multiplier, "multiplier")
     bias = as_array_without_mask(bias, "bias")
-    key = None if bias is None else (bias.dtype, bias.shape, bias.strides, bias.flags.num)
-    options = arguments.options._replace(key=key)
-    arguments = arguments._replace(operands=(acc, None, multiplier, zero_point), qparams=bias, options=options)
-    return in_own_thread(arguments.make)
+    arguments = arguments._replace(operands=(acc, None, multiplier, zero_point))
+    return in_own_thread(arguments.with_bias(bias).make)
 
 
 def totals(
@@ -112,7 +116,7 @@ def totals(
         raise
 
 
-@in_standard_mode
+@in_standard_mode_when_called
 def comparison(of_chunks: list[Totals]) -> Comparison:
     """Return the measures of an array by the totals of its chunks."""
     return comparison_of(of_chunks)
@@ -180,9 +184,9 @@ def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     return lo_and_hi
 
 
-def params_of(pairs: Array, *, scheme: Any) -> QParams:
+def params_of(pairs: Array, *, target: Any) -> QParams:
     """Return the parameters for minima and maxima."""
-    params: QParams = in_own_thread(scheme.of_ranges, pairs[0], pairs[1])
+    params: QParams = in_own_thread(target.of_ranges, pairs[0], pairs[1])
     return params
 
 

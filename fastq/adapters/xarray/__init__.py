@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastq.adapters.xarray import cf_attributes, datasets, packing
+from fastq.adapters.xarray import data_variables, datasets, missing_values
+from fastq.adapters.xarray.scale_offset_fill import OF_PACKING, CfPacking, packing_of_range, packing_of_variable
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.cf_packing import UNPACK_ARRAY
-from fastq.plan.cache import call
-from fastq.plan.call_modes import in_standard_mode
-from fastq.requests.unpack_array import as_float_dtype, as_gaps
+from fastq.plan.cache import run_operation
+from fastq.plan.call_modes import in_standard_mode_when_called
+from fastq.requests.cf_unpacking import as_float_dtype, as_gaps
 from fastq.system.arguments import as_choice, as_float, native, shown
 from fastq.system.dtypes import Array
 from fastq.system.imports import late, undisturbed
@@ -29,7 +30,7 @@ FORMATS = ("int8", "uint8", "int16", "uint16")
 _OF_FLOATS = ("filters", "fill_value", "serializer")
 
 
-@in_standard_mode
+@in_standard_mode_when_called
 def pack(
     ds: Dataset,
     dtype: str | DTypeLike = "int16",
@@ -113,14 +114,14 @@ def pack(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     floats = datasets.floats(ds)
-    not_packed = cf_attributes.not_to_pack(ds) | cf_attributes.exclusions(ds, exclude)
+    not_packed = data_variables.not_to_pack(ds) | data_variables.exclusions(ds, exclude)
     unclear = {
         name: reason
         for name in floats
-        if name not in not_packed and (reason := cf_attributes.not_numbers(floats[name]))
+        if name not in not_packed and (reason := data_variables.not_numbers(floats[name]))
     }
     for name, reason in unclear.items():
-        warnings.warn(cf_attributes.stays(name, reason), stacklevel=4)
+        warnings.warn(data_variables.stays(name, reason), stacklevel=4)
     not_packed |= unclear
     to_pack = [name for name in floats if name not in not_packed]
     alike, unpacked = _packings_like({} if like is None else like.data_vars, to_pack)
@@ -129,7 +130,7 @@ def pack(
     bounds, pairs = _by_name(max_error, ranges, data, not_packed)
     if both := [name for name in pairs if name in alike]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
-    missing = {name: cf_attributes.missing(name, variable) for name, variable in data.items()}
+    missing = {name: missing_values.missing(name, variable) for name, variable in data.items()}
     needed = [name for name in data if out_of_range is None or name not in pairs | alike]
     chunked = [name for name in needed if data[name].chunks is not None]
     extremes_of_chunked = _extremes_of([(datasets.values_of(name, data[name]), missing[name]) for name in chunked])
@@ -164,7 +165,8 @@ def unpack(ds: Dataset, *, dtype: DTypeLike | None = None) -> Dataset:
 
     Values, attributes, encodings and warnings are the same as in xarray, which uses scale_factor, add_offset,
     _FillValue, missing_value and _Unsigned, and ignores valid limits. dask arrays stay lazy; other variables are
-    unpacked when they are accessed, so a file is read no earlier and in no larger parts than by xarray.
+    unpacked when they are accessed, so a file is read no earlier and in no larger parts than by xarray. A warning of
+    its own is for codes of several files that were joined before.
 
     Parameters
     ----------
@@ -250,7 +252,7 @@ def unpack_array(
     array([250. ,   nan, 300.5])
     """
     options = (as_gaps(fill_value), dtype)
-    values: Array = call(UNPACK_ARRAY, codes, None, scale_factor, add_offset, options=options)
+    values: Array = run_operation(UNPACK_ARRAY, codes, None, scale_factor, add_offset, options=options)
     return values
 
 
@@ -277,9 +279,9 @@ def _pair(name: Any, pair: Any, variable: Variable) -> Array:
     return dtype_ends
 
 
-def _packings_like(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, packing.Packing], dict[Any, str]]:
+def _packings_like(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, CfPacking], dict[Any, str]]:
     """Return the packings of variables in another Dataset, and its unpacked variables with the reason."""
-    packings = {name: packing.packing_of_variable(name, like[name]) for name in names if name in like}
+    packings = {name: packing_of_variable(name, like[name]) for name in names if name in like}
     alike = {name: packing_or_none for name, packing_or_none in packings.items() if packing_or_none is not None}
     return alike, {name: "it is not packed in like" for name in packings if name not in alike}
 
@@ -287,7 +289,7 @@ def _packings_like(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any,
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
-def _extremes_of(arrays: Iterable[tuple[Any, cf_attributes.Missing | None]]) -> list[Array]:
+def _extremes_of(arrays: Iterable[tuple[Any, missing_values.Missing | None]]) -> list[Array]:
     """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
     parts = [_ranges_of_chunks(*array) for array in arrays]
     if any(not isinstance(part, tuple) for array in parts for part in array):
@@ -303,7 +305,7 @@ def _dask() -> Any:
     return dask
 
 
-def _ranges_of_chunks(data: Any, missing: cf_attributes.Missing | None) -> list[Any]:
+def _ranges_of_chunks(data: Any, missing: missing_values.Missing | None) -> list[Any]:
     """Return the ranges of the parts of an array; for a dask array they are lazy."""
     if not hasattr(data, "to_delayed"):
         return [_extremes(data, missing)]
@@ -311,8 +313,8 @@ def _ranges_of_chunks(data: Any, missing: cf_attributes.Missing | None) -> list[
     return [delayed(_extremes, block, missing) for block in data.to_delayed().ravel()]
 
 
-@in_standard_mode
-def _extremes(x: Array, missing: cf_attributes.Missing | None) -> tuple[Any, Any]:
+@in_standard_mode_when_called
+def _extremes(x: Array, missing: missing_values.Missing | None) -> tuple[Any, Any]:
     """Return minimum and maximum of the values that are not missing, NaN if all are.
 
     If all numbers are beyond the limits, they are infinity and -infinity, which change no other range.
@@ -354,19 +356,19 @@ def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
     """Raise ValueError for a minimum or a maximum that is not data."""
     if np.isinf(extremes).any() and extremes[0] <= extremes[1]:
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
-    if float(extremes[1]) == cf_attributes.NOT_WRITTEN:
-        raise cf_attributes.not_written(name)
+    if float(extremes[1]) == missing_values.NOT_WRITTEN:
+        raise missing_values.not_written(name)
 
 
-def _possible_packings(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[packing.Packing]:
+def _possible_packings(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[CfPacking]:
     """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
     family = qtype.name.rstrip("0123456789")
-    as_signed = cf_attributes.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
+    as_signed = missing_values.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
-    return [packing.packing_of_range(extremes, candidate, as_signed) for candidate in qtypes]
+    return [packing_of_range(extremes, candidate, as_signed) for candidate in qtypes]
 
 
-def _first_within(name: Any, bound: float | None, ways: list[packing.Packing]) -> packing.Packing:
+def _first_within(name: Any, bound: float | None, ways: list[CfPacking]) -> CfPacking:
     """Return the first packing within the bound."""
     if bound is None:
         return ways[0]
@@ -378,7 +380,7 @@ def _first_within(name: Any, bound: float | None, ways: list[packing.Packing]) -
     advice = "fastq.xarray.bitround leaves it a float and takes any max_error"
     if candidate.has_gap:
         advice = "like has its fill value among the codes of numbers"
-    elif candidate.half_step <= bound and candidate.scale.dtype == np.float32:
+    elif candidate.rounding_error <= bound and candidate.scale.dtype == np.float32:
         advice = "most of that is the rounding of float32, which astype('float64') avoids"
     raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {candidate.max_error:.3g}; {advice}")
 
@@ -386,38 +388,36 @@ def _first_within(name: Any, bound: float | None, ways: list[packing.Packing]) -
 def _pack_values(
     name: Any,
     data: Any,
-    missing: cf_attributes.Missing | None,
+    missing: missing_values.Missing | None,
     extremes: Array | None,
-    packing_of_variable: packing.Packing,
+    variable_packing: CfPacking,
 ) -> Any:
-    if extremes is not None and not packing_of_variable.has(extremes):
+    if extremes is not None and not variable_packing.has(extremes):
         lo, hi = extremes
-        first, last = packing_of_variable.ends
+        first, last = variable_packing.ends
         raise ValueError(
             f"ds has values from {lo} to {hi} in {name!r}, but its codes are for {first:.7g} to {last:.7g}; "
             "out_of_range='clamp' takes the nearest of these"
         )
     unchecked = () if extremes is not None else (name,)
-    return datasets.by_chunks(_codes, data, packing_of_variable, missing, *unchecked, dtype=packing_of_variable.stored)
+    return datasets.by_chunks(_codes, data, variable_packing, missing, *unchecked, dtype=variable_packing.stored)
 
 
-@in_standard_mode
-def _codes(
-    x: Array, packing_of_variable: packing.Packing, missing: cf_attributes.Missing | None, *unchecked: Any
-) -> Array:
+@in_standard_mode_when_called
+def _codes(x: Array, variable_packing: CfPacking, missing: missing_values.Missing | None, *unchecked: Any) -> Array:
     """Return the codes of values, checked if the range is known only from the values."""
     for name in unchecked:
         _check(name, _extremes(x, missing))
-    return packing_of_variable.encode(x, missing)
+    return variable_packing.encode(x, missing)
 
 
 def _attributes_and_encoding(
     variable: Variable, new_attributes: dict[str, Any]
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
-    dropped = (*of_floats, *cf_attributes.OF_LIMITS, "actual_range")
+    of_floats = (*OF_PACKING, *_OF_FLOATS)
+    dropped = (*of_floats, *missing_values.OF_LIMITS, "actual_range")
     attributes, encoding = (
-        {key: value for key, value in noted.items() if key not in left and not cf_attributes.is_of_quantization(key)}
-        for noted, left in ((variable.attrs, dropped), (variable.encoding, of_floats))
+        {key: value for key, value in noted.items() if key not in left and not data_variables.is_of_quantization(key)}
+        for noted, left in ((variable.attrs, dropped), (variable.encoding, (*of_floats, "original_shape")))
     )
     return attributes | new_attributes, encoding

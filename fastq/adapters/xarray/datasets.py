@@ -10,7 +10,8 @@ import numpy as np
 
 from fastq.formats.floats import FLOATS
 from fastq.plan.call_modes import in_own_thread
-from fastq.system.arguments import as_array, did_you_mean, has_mask, native, shown
+from fastq.system.arguments import did_you_mean, native, shown
+from fastq.system.arrays_of_callers import as_array, has_mask
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:

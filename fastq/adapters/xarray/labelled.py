@@ -12,21 +12,42 @@ from typing import Any
 
 from fastq.formats.granularity import as_granularity, granularity, within_array
 from fastq.plan import cache
-from fastq.requests.options import MinMaxOptions
+from fastq.requests.quantization import MinMaxOptions
 from fastq.results import QParams, QuantizedArray
 from fastq.system import labels
-from fastq.system.arguments import as_array, as_axis, has_named_dimensions, shown
+from fastq.system.arguments import as_axis, shown
+from fastq.system.arrays_of_callers import as_array, has_named_dimensions, is_lazy
+from fastq.system.declared_gaps import OF_GAPS, gaps_of, refuse_gaps, warn_of_packing
 
 
-def call(arguments: cache.Call) -> Any:
+def take_call(arguments: cache.Call) -> Any:
     """Make a call on the array in a DataArray or Variable, in memory or of dask, and label what it returns."""
     _refuse_names(arguments)
     x = arguments.operands[0]
-    arguments = _by_labels(arguments)
-    operands = (x.data, *map(_without_labels, arguments.operands[1:]))
-    result = arguments._replace(operands=operands, qparams=_without_labels(arguments.qparams)).make()
+    arguments = _arrange_by_labels(arguments)
+    names = arguments.operation.operands
+    operands = [_without_labels(operand) for operand in arguments.operands]
+    if "gaps" not in arguments.operation.options._fields:  # else the operation takes codes of gaps
+        operands[0] = _without_gaps(x, names[0])
+    if "q" in names:
+        place = names.index("q")
+        approximation = arguments.operands[place]
+        if has_named_dimensions(approximation):
+            operands[place] = _without_gaps(approximation, "q")
+    result = arguments._replace(operands=tuple(operands), qparams=_without_labels(arguments.qparams)).make()
     label = arguments.operation.labels if hasattr(x, "coords") else ""
     return LABELS[label](x, result, arguments.options) if label else result
+
+
+def _without_gaps(x: Any, name: str) -> Any:
+    """Return the array in a DataArray or Variable; gaps by its attributes are refused, at the latest by a task."""
+    warn_of_packing(x, name)
+    gaps = gaps_of(x)
+    if not gaps:
+        return x.data
+    if is_lazy(x.data):
+        return x.data.map_blocks(refuse_gaps, gaps, name, f"{name}.data", dtype=x.dtype, meta=x.data._meta)
+    return refuse_gaps(as_array(x.data, name), gaps, name, f"{name}.data")
 
 
 # --- arrays that belong together --------------------------------------------------------------------------------------
@@ -46,16 +67,18 @@ def match_labels(x: Any, q: Any) -> tuple[Any, Any]:
     return (x, labels.align(q, x, "q", "x")) if has_named_dimensions(q) else (x, q)
 
 
-def _by_labels(arguments: cache.Call) -> cache.Call:
+def _arrange_by_labels(arguments: cache.Call) -> cache.Call:
     """Return a call with numbers in the order of the dimensions of its array, and the axis that their names say."""
     names = arguments.operation.operands
     if isinstance(arguments.qparams, QParams):
         _check_qparams(arguments.operands[0], arguments.qparams, names[0])
         return arguments
+    if arguments.operation.function == "gguf.quantize":
+        return _with_importance_of_columns(arguments)
     if "importance" in names:
-        of_columns = names[0] == "data"  # of `fastq.gguf.quantize`
-        return _with_importance_of_columns(arguments) if of_columns else _with_importance(arguments)
-    if names[2:3] in (("scale",), ("multiplier",)) and hasattr(arguments.options, "axis"):
+        return _with_importance(arguments)
+    takes_raw_parameters = "scale" in names or "multiplier" in names
+    if takes_raw_parameters and hasattr(arguments.options, "axis"):
         return _with_parameters(arguments, names)
     return arguments
 
@@ -100,7 +123,7 @@ def _with_importance_of_columns(arguments: cache.Call) -> cache.Call:
 def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Call:
     """Return a call with raw parameters along the axes of their dimensions."""
     x, out, scale, zero_point = arguments.operands
-    numbers = {names[2]: scale, "zero_point": zero_point, "bias": arguments.qparams}
+    numbers = {names[2]: scale, "zero_point": zero_point, "bias": arguments.bias}
     block_size = getattr(arguments.options, "block_size", 0)
     axis = arguments.options.axis
     axes_before: tuple[int, ...] | None = None
@@ -129,19 +152,13 @@ def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Cal
         options=arguments.options._replace(axis=axis),
         types=(type(axis), *arguments.types[1:]),
     )
-    return arguments if arguments.qparams is None else _with_bias(arguments, as_array(numbers["bias"], "bias"))
+    return arguments if arguments.bias is None else arguments.with_bias(as_array(numbers["bias"], "bias"))
 
 
 def _block_axes(axis: Any, block_size: Any, ndim: int) -> tuple[int, ...]:
     """Return the axis along which blocks run; errors about it are raised later."""
     is_valid = type(axis) is int and -ndim <= axis < ndim and type(block_size) is int and block_size > 0
     return within_array((axis,), ndim, "x") if is_valid else ()
-
-
-def _with_bias(arguments: cache.Call, bias: Any) -> cache.Call:
-    """Return a call with a bias in place of labelled one, and the part of it on which a plan may depend."""
-    key = bias.dtype, bias.shape, bias.strides, bias.flags.num
-    return arguments._replace(qparams=bias, options=arguments.options._replace(key=key))
 
 
 def _check_qparams(x: Any, p: Any, of: str) -> None:
@@ -174,8 +191,12 @@ def _without_labels(operand: Any) -> Any:
 
 
 def _like(x: Any, data: Any) -> Any:
-    """Return a DataArray without the encoding of x, by which a file would scale codes once more."""
-    return type(x)(data, coords=x.coords, dims=x.dims, name=x.name, attrs=x.attrs)
+    """Return a DataArray without the encoding of x, by which a file would scale codes once more.
+
+    It has no gaps, so it has no attributes that call some of its numbers gaps.
+    """
+    attributes = {key: value for key, value in x.attrs.items() if key not in OF_GAPS}
+    return type(x)(data, coords=x.coords, dims=x.dims, name=x.name, attrs=attributes)
 
 
 def _elements(x: Any, data: Any, options: object) -> Any:

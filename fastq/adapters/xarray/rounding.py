@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastq.adapters.xarray import cf_attributes, datasets
+from fastq.adapters.xarray import data_variables, datasets, missing_values
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.ops.bitround import bit_information, largest
 from fastq.ops.bitround import bitround as round_array
-from fastq.plan.call_modes import in_standard_mode
+from fastq.plan.call_modes import in_standard_mode_when_called
 from fastq.requests import bitrounding
-from fastq.requests.options import BitRoundOptions
+from fastq.requests.bitrounding import BitRoundOptions
 from fastq.system.arguments import as_choice, as_float, as_int, native, shown
 from fastq.system.dtypes import Array
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 # attribute of the variable, and algorithm, by the option that was used
-_TOLD = {"keepbits": ("quantization_nsb", "bitround"), "digits": ("quantization_nsd", "granular_bitround")}
-_WAYS = "keepbits, digits, max_error and information"
+_ATTRIBUTE_AND_ALGORITHM = {
+    "keepbits": ("quantization_nsb", "bitround"),
+    "digits": ("quantization_nsd", "granular_bitround"),
+}
+_OPTIONS = "keepbits, digits, max_error and information"
 
 
-@in_standard_mode
+@in_standard_mode_when_called
 def bitround(
     ds: Dataset,
     *,
@@ -93,14 +96,14 @@ def bitround(
     xarray = datasets.library("fastq.xarray.bitround", ds=ds)
     as_choice(convention, "convention", tuple(TIES))
     floats = datasets.floats(ds)
-    not_rounded = cf_attributes.not_to_pack(ds) | cf_attributes.exclusions(ds, exclude)
+    not_rounded = data_variables.not_to_pack(ds) | data_variables.exclusions(ds, exclude)
     for name, variable in floats.items():
-        if cf_attributes.codes_dtype("ds", name, variable.encoding.get("dtype")) is not None:
+        if missing_values.codes_dtype("ds", name, variable.encoding.get("dtype")) is not None:
             not_rounded.setdefault(name, "by its encoding it is packed")
     unclear = {
         name: reason
         for name in floats
-        if name not in not_rounded and (reason := cf_attributes.not_numbers(floats[name]))
+        if name not in not_rounded and (reason := data_variables.not_numbers(floats[name]))
     }
     not_rounded |= unclear
     data = {name: variable for name, variable in floats.items() if name not in not_rounded}
@@ -108,14 +111,14 @@ def bitround(
     chosen = _choices(ways, data, not_rounded)
     alone = {} if isinstance(information, Mapping) else _without_neighbours(data, chosen, dim)
     for name, reason in (unclear | alone).items():
-        warnings.warn(cf_attributes.stays(name, reason), stacklevel=4)
+        warnings.warn(data_variables.stays(name, reason), stacklevel=4)
     rounded = {}
     for name, (option_of_variable, number) in ((name, chosen[name]) for name in chosen if name not in alone):
         values = datasets.values_of(name, data[name])
         option, bits = _bits_of(name, data[name], values, option_of_variable, number, dim)
         rounded[name] = _round_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
         del values  # before the next ones are read
-        attribute, algorithm = _TOLD[option]
+        attribute, algorithm = _ATTRIBUTE_AND_ALGORITHM[option]
         holder = f"quantization_{algorithm}"
         rounded[name].attrs.update({"quantization": holder, attribute: np.int32(bits)})
         attributes_of_algorithm = {"algorithm": algorithm, "implementation": _implementation(convention)}
@@ -160,7 +163,7 @@ def _choices(
         (first, _), (second, _) = of_all[:2]
         raise TypeError(f"{second} must be given by the names of variables, since {first} is a number for all of them")
     if not numbers_by_option:
-        raise TypeError(f"one of {_WAYS} must be a number for all variables, or some dicts by their names")
+        raise TypeError(f"one of {_OPTIONS} must be a number for all variables, or some dicts by their names")
     named: dict[Any, tuple[str, Any]] = {}
     for option, numbers in numbers_by_option.items():
         by_name = numbers if isinstance(numbers, Mapping) else None
@@ -175,18 +178,18 @@ def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any,
     """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number."""
     dtype = native(variable.dtype)
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
-    if option in _TOLD:
+    if option in _ATTRIBUTE_AND_ALGORITHM:
         number = as_int(number, f"{option} of {name!r}")
         if not 1 <= number <= most[option]:
             raise ValueError(f"{option} of {name!r} must be from 1 to {most[option]} for {dtype}, not {number}")
         return option, number
     bound = as_float(number, f"{option} of {name!r}", 0.0, math.inf if option == "max_error" else 1.0)
-    values = _with_nan(data, cf_attributes.missing(name, variable))
+    values = _with_nan(data, missing_values.missing(name, variable))
     if option == "max_error":
         magnitude = _largest(values)
-        if magnitude == cf_attributes.NOT_WRITTEN:
-            raise cf_attributes.not_written(name)
-        bits = bitrounding.bitround(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
+        if magnitude == missing_values.NOT_WRITTEN:
+            raise missing_values.not_written(name)
+        bits = bitrounding.bitround_request(dtype, BitRoundOptions(max_error=bound)).keepbits_within(magnitude)
     else:
         axis = -1 if dim is None else _axis_of(name, variable, dim)
         bits = bit_information(values, axis=axis).keepbits(bound)
@@ -216,7 +219,7 @@ def _largest(values: Any) -> float:
     return float(max(dask.compute(of_blocks)[0]))
 
 
-def _with_nan(data: Any, missing: cf_attributes.Missing | None) -> Any:
+def _with_nan(data: Any, missing: missing_values.Missing | None) -> Any:
     """Return an array with NaN for missing values, lazily if it is lazy."""
     if not hasattr(data, "map_blocks"):
         return data if missing is None else missing.with_nan(data)
@@ -225,11 +228,11 @@ def _with_nan(data: Any, missing: cf_attributes.Missing | None) -> Any:
 
 def _round_variable(xarray: Any, name: Any, variable: Variable, data: Any, options: dict[str, Any]) -> Variable:
     """Return a rounded variable, without attributes of another rounding."""
-    missing = cf_attributes.missing(name, variable)
+    missing = missing_values.missing(name, variable)
     dtype = native(variable.dtype)
     stays = _default_fill(variable, dtype, options)
     attributes, encoding = (
-        {key: value for key, value in noted.items() if not cf_attributes.is_of_quantization(key)}
+        {key: value for key, value in noted.items() if not data_variables.is_of_quantization(key)}
         for noted in (variable.attrs, variable.encoding)
     )
     if (ends := attributes.get("actual_range")) is not None:
@@ -242,14 +245,14 @@ def _round_variable(xarray: Any, name: Any, variable: Variable, data: Any, optio
 def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, Any]) -> float | None:
     """Return netCDF's default fill value if it marks missing values of a variable and rounding would change it."""
     with np.errstate(over="ignore"):  # infinity in float16, which stays
-        fill = np.array(cf_attributes.NOT_WRITTEN).astype(dtype)
+        fill = np.array(missing_values.NOT_WRITTEN).astype(dtype)
     has_another = (variable.encoding | variable.attrs).get("_FillValue") is not None
-    return None if has_another or round_array(fill, **options) == fill else cf_attributes.NOT_WRITTEN
+    return None if has_another or round_array(fill, **options) == fill else missing_values.NOT_WRITTEN
 
 
-@in_standard_mode
+@in_standard_mode_when_called
 def _round_values(
-    x: Array, missing: cf_attributes.Missing | None, stays: float | None, options: dict[str, Any]
+    x: Array, missing: missing_values.Missing | None, stays: float | None, options: dict[str, Any]
 ) -> Array:
     """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,14 +13,16 @@ from xarray import conventions
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from fastq.adapters.xarray.cf_attributes import OF_GAPS, OF_SCALE
 from fastq.adapters.xarray.datasets import by_chunks
-from fastq.ops.cf_packing import INTEGERS, unpack_integers
-from fastq.system.arguments import as_array, native
+from fastq.adapters.xarray.missing_values import OF_GAPS, OF_SCALE
+from fastq.ops.cf_packing import PACKED_INTEGERS, unpack_integers
+from fastq.system.arguments import native, shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 
 _NUMBERS = (int, float, np.integer, np.float32, np.float64)  # xarray multiplies and adds these in the dtype of values
-_MEANT = {"true": ("i", "u"), "false": ("u", "i")}  # kinds of codes by _Unsigned, as stored and as interpreted
+# kinds of codes by the attribute _Unsigned, as stored and as interpreted
+_SIGNS_BY_UNSIGNED = {"true": ("i", "u"), "false": ("u", "i")}
 _AS_THEY_ARE = {"decode_times": False, "decode_timedelta": False, "decode_coords": False, "concat_characters": False}
 
 
@@ -52,7 +55,7 @@ class _Unpacked(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
 
     def _part(self, key: tuple[Any, ...]) -> Array:
-        return self.unpacking.values(as_array(self.packed[key], "ds"))
+        return self.unpacking.values(as_array(self.packed[key], "ds", has_gaps=True))
 
 
 def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Dataset:
@@ -61,6 +64,13 @@ def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Da
     xarray itself decodes a few codes to tell the rule, so that its rules are not repeated here.
     """
     packed = {name: variable for name, variable in ds.variables.items() if _is_packed(variable)}
+    if joined := [shown(name) for name, variable in packed.items() if _is_joined(variable)]:
+        warnings.warn(
+            f"{', '.join(joined)} of ds is longer than in the file whose scale it has: unpack each file before they are"
+            " joined, as xarray.open_mfdataset(files, mask_and_scale=False, preprocess=fastq.xarray.unpack) does, or"
+            " the others are read by a scale that may not be theirs",
+            stacklevel=3,
+        )
     decoded = _decode(packed)
     # each made again when it is asked for
     variables = {}
@@ -92,6 +102,13 @@ def _is_packed(variable: xarray.Variable) -> bool:
     return not are_times and not attributes.keys().isdisjoint((*OF_SCALE, *OF_GAPS, "_Unsigned"))
 
 
+def _is_joined(packed: xarray.Variable) -> bool:
+    """Return whether a variable is longer than in the file that its attributes are of, as xarray notes it."""
+    length = packed.encoding.get("original_shape", packed.shape)
+    of_data = packed.dtype.kind in "iu"
+    return of_data and len(length) == packed.ndim and any(map(operator.gt, packed.shape, length))
+
+
 def _unpacking(
     name: Any, packed: xarray.Variable, decoded: xarray.Variable, dtype: np.dtype[Any] | None
 ) -> Unpacking | None:
@@ -101,11 +118,11 @@ def _unpacking(
     units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
     are_numbers = gaps.dtype.kind in "iuf" and all(isinstance(unit, _NUMBERS) for unit in units)
-    has_kernel = stored in INTEGERS and decoded.dtype in (np.float32, np.float64)
+    has_kernel = stored in PACKED_INTEGERS and decoded.dtype in (np.float32, np.float64)
     if not (are_numbers and np.isfinite(units).all() and has_kernel):
         return None
-    kinds = _MEANT.get(str(attributes.get("_Unsigned")), ("", ""))
-    dtype_of_codes = np.dtype(f"{kinds[1]}{stored.itemsize}") if stored.kind == kinds[0] else stored
+    signs = _SIGNS_BY_UNSIGNED.get(str(attributes.get("_Unsigned")), ("", ""))
+    dtype_of_codes = np.dtype(f"{signs[1]}{stored.itemsize}") if stored.kind == signs[0] else stored
     # xarray 2026.9 swaps the bytes of such a fill value, and compares it with rounded codes
     if dtype_of_codes != stored != packed.dtype or (stored.itemsize == 4 and decoded.dtype == np.float32):
         return None
@@ -113,10 +130,10 @@ def _unpacking(
         candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
     with warnings.catch_warnings(action="ignore"):
         are_gaps = np.isnan(_decode({name: xarray.Variable("gap", candidates, attributes)})[name].values)
-    found = tuple(dict.fromkeys(candidates[are_gaps].view(dtype_of_codes).tolist()))
+    gap_codes = tuple(dict.fromkeys(candidates[are_gaps].view(dtype_of_codes).tolist()))
     computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
     scale, offset = (np.array([unit], computed) for unit in units)
-    return Unpacking(meant=dtype_of_codes, dtype=dtype or decoded.dtype, scale=scale, offset=offset, gaps=found)
+    return Unpacking(meant=dtype_of_codes, dtype=dtype or decoded.dtype, scale=scale, offset=offset, gaps=gap_codes)
 
 
 def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:

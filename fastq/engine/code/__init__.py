@@ -1,14 +1,13 @@
 """Machine code: where it is found before any is compiled. Nothing here needs Numba."""
 
 from fastq.engine.code.folder import code_folder, refusal, stored_code
-from fastq.engine.code.shipped import found_functions, level, shipped_or_compiled, use_native
+from fastq.engine.code.shipped import found_functions, level, use_native
 
 __all__ = [
     "code_folder",
     "found_functions",
     "level",
     "refusal",
-    "shipped_or_compiled",
     "stored_code",
     "use_native",
 ]

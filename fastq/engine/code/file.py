@@ -45,7 +45,7 @@ class CachedFile:
 
     def follow(self, digest: bytes) -> CachedFile | None:
         """Return the file whose reference is in this one after this digest; None where there is no such reference."""
-        found = self.load() or b""
-        key = found[_DIGEST : 2 * _DIGEST]
-        name = found[2 * _DIGEST :].decode()
-        return CachedFile(self.path.parent, name, key) if found[:_DIGEST] == digest else None
+        content = self.load() or b""
+        key = content[_DIGEST : 2 * _DIGEST]
+        name = content[2 * _DIGEST :].decode()
+        return CachedFile(self.path.parent, name, key) if content[:_DIGEST] == digest else None

@@ -1,10 +1,10 @@
 """Machine code that comes with the package: a library for each level of instructions, and the names of its functions.
 
-A function of a library is named by its origin: the function of the package that compiles it and the arguments of that,
-which are plain data. Neither Python nor Numba nor the CPU is part of the name. A library is used as a whole or not at
-all: for the sources that it was made from, on a CPU of its level, by a Python whose objects are laid out as they were
-where it was made. Its file is trusted as the package's other files are; one that is damaged is not opened, and
-everything is compiled as if it did not exist.
+A function of a library is named by its origin: a function of the package that imports what compiles it, by its name,
+and arguments, which are plain data or such functions. Neither Python nor Numba nor the CPU is part of the name. A
+library is used as a whole or not at all: for the sources that it was made from, on a CPU of its level, by a Python
+whose objects are laid out as they were where it was made. Its file is trusted as the package's other files are; one
+that is damaged is not opened, and everything is compiled as if it did not exist.
 
 The numbers that depend on the CPU are a record in the library (`fastq.system.tuning`), which is written when it is
 loaded.
@@ -20,6 +20,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,11 +34,13 @@ from fastq.system import cpu, imports, tuning
 FOLDER = Path(__file__).parents[2] / "machine_code"
 
 
-class Recipe(NamedTuple):
-    """The origin of machine code: a function that compiles it, by module and name, and its arguments."""
+Compile = Callable[..., int]  # compiles machine code for its arguments, or finds it by Numba's key; returns the address
 
-    module: str
-    name: str
+
+class Recipe(NamedTuple):
+    """The origin of machine code: what imports the function that compiles it, and the arguments of that."""
+
+    import_compile: Callable[[], Compile]
     arguments: tuple[Any, ...]
 
     @property
@@ -45,15 +48,20 @@ class Recipe(NamedTuple):
         """The name of the machine code in a library."""
         return f"fastq_{hashlib.sha256(repr(_plain(tuple(self))).encode()).hexdigest()[:24]}"
 
-    def compiled(self) -> int:
+    def compile_or_load(self) -> int:
         """Return the address of code that is compiled now, or was compiled for this CPU."""
-        return int(getattr(imports.module(self.module), self.name)(*self.arguments))
+        with imports.undisturbed():
+            compile_code = self.import_compile()
+        return compile_code(*self.arguments)
 
 
 def _plain(value: Any) -> Any:
     """Return what has one representation: of dtypes that are equal, theirs may differ."""
     if isinstance(value, np.dtype):
         return value.name
+    if isinstance(value, FunctionType):
+        assert "<" not in value.__qualname__, "inner functions and lambdas may share a name"
+        return value.__module__, value.__qualname__
     return (type(value).__name__, *map(_plain, value)) if isinstance(value, tuple) else value
 
 
@@ -63,16 +71,17 @@ _known: list[Any] = []  # what `shipped_or_compiled` returned
 _recipes: dict[int, Recipe] = {}  # of functions in use, by their addresses
 
 
-def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
+def shipped_or_compiled(import_compile: Callable[[], Compile]) -> Compile:
     """Make a function that takes the arguments of one that compiles machine code, and returns its address as that does.
 
-    It calls the other one only for code that is neither in a library of the package nor on disk. Arguments are plain
-    data, whose representations say all of it.
+    The other one is imported and called only for code that is neither in a library of the package nor on disk: so
+    nothing of Numba is imported where there is machine code. `import_compile` is a function of a module, whose name is
+    part of the key. Arguments are plain data, whose representations say all of it, or functions of modules.
     """
 
     @functools.lru_cache(None, typed=True)  # named tuples of the same dtypes are equal, whatever their classes
     def address(*arguments: Any) -> int:
-        recipe = Recipe(module, name, arguments)
+        recipe = Recipe(import_compile, arguments)
         symbol = recipe.symbol
         if _recording is not None:
             _recording[symbol] = recipe
@@ -80,7 +89,7 @@ def shipped_or_compiled(module: str, name: str) -> Callable[..., int]:
         leading = leading_file(symbol)
         library = None if _native or (leading and os.path.exists(leading.path)) else _library()
         shipped = ctypes.cast(getattr(library, symbol, 0), ctypes.c_void_p).value
-        place = shipped or load_or_compile(leading, recipe.compiled, _native)
+        place = shipped or load_or_compile(leading, recipe.compile_or_load, _native)
         _recipes[place] = recipe
         return place
 

@@ -28,7 +28,7 @@ _ROOMS = ("formats", "engine", "kernels", "system")  # of the package; kernels i
 _ALWAYS = ("engine.jit", "engine.simd")  # these compile types and operators, also for modules that do not import them
 
 
-class Source(NamedTuple):
+class SourceFile(NamedTuple):
     """A source as it was when it was first read."""
 
     path: Path
@@ -48,17 +48,18 @@ class Sources:
     """The sources of a package, given its folder, as they are now."""
 
     def __init__(self, package: Path) -> None:
-        self.package, self.imports = package, dict[str, list[str]]()
+        self.package = package
+        self.imports: dict[str, list[str]] = {}
         self.read = dict(self._read())
         checksums = sorted((name, source.checksum) for name, source in self.read.items())
         self.checksum = hashlib.sha256(repr(checksums).encode()).hexdigest()  # of all of them
 
-    def _read(self) -> Iterator[tuple[str, Source]]:
+    def _read(self) -> Iterator[tuple[str, SourceFile]]:
         for path in sorted(path for room in _ROOMS for path in (self.package / room).rglob("*.py")):
             parts = path.relative_to(self.package.parent).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             modified = () if _edited_since_imported(name, path) else _modified(os.stat(path))
-            yield name, Source(path, modified, hashlib.sha256(path.read_bytes()).hexdigest())
+            yield name, SourceFile(path, modified, hashlib.sha256(path.read_bytes()).hexdigest())
 
     def digest(self, modules: Iterable[str]) -> bytes | None:
         """Return the digest of these modules and all that they import from the package; others do not count.
@@ -72,7 +73,7 @@ class Sources:
         if not self.read or not roots <= self.read.keys():
             return None
         try:
-            names = sorted(self._reached(roots))
+            names = sorted(self._with_imports(roots))
         except OSError:
             return None
         if not self.are_unchanged(names):
@@ -86,7 +87,7 @@ class Sources:
             return all(_modified(os.stat(source.path)) == source.modified for source in sources)
         return False
 
-    def _reached(self, roots: set[str]) -> set[str]:
+    def _with_imports(self, roots: set[str]) -> set[str]:
         """Return modules and all that they import, with the packages that they are in."""
         reached = set[str]()
         ahead = _with_packages(roots)
@@ -103,7 +104,7 @@ def _with_packages(names: Iterable[str]) -> set[str]:
     return {name.rsplit(".", n)[0] for name in names for n in range(name.count("."))}
 
 
-def _imports_of(source: Source, package: str) -> list[str]:
+def _imports_of(source: SourceFile, package: str) -> list[str]:
     """Return names that a source imports from the package, or may.
 
     What a function of it imports is not among them: the types of a kernel name that.

@@ -43,8 +43,8 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
 
 def _name(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
     """Return what a function is called: by the loop that a type among its arguments chooses, else by its own name."""
-    named = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
-    return f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}"
+    origin = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
+    return f"{origin.__module__.rpartition('.')[2]}.{origin.__qualname__}"
 
 
 def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
@@ -135,7 +135,7 @@ class Listing(NamedTuple):
 def listing(address: int) -> Listing:
     """Return the origin of the function of `kernel` at an address; it is compiled once more, for this CPU."""
     if recipe := found_functions().get(address):
-        address = recipe.compiled()
+        address = recipe.compile_or_load()
     function, result, arguments = next(key for key, known in _functions.items() if known == address)
     with compiling():
         library = compile_library(function, result, arguments)

@@ -23,12 +23,12 @@ from fastq.engine.jit import scalars
 from fastq.engine.jit.functions import Instruction, TracedFunction
 from fastq.engine.jit.names import cells_of, globals_of, original, stand_in
 from fastq.engine.jit.scalars import UntraceableError, joint_type, llvm_of, truth
-from fastq.engine.jit.statements import Hints, Source, WiderTypeError, has_loops
+from fastq.engine.jit.statements import FunctionSource, Hints, WiderTypeError, has_loops
 from fastq.engine.jit.value import (
     RunTimeChoiceError,
     Value,
-    current,
     emitting,
+    function_being_emitted,
     is_number,
     item_of,
     kind_of,
@@ -178,10 +178,13 @@ class Unit:
 
 
 def is_parameter(leaf: Any, literal: bool) -> bool:
-    """Return whether a leaf of arguments is passed at run time."""
+    """Return whether a leaf of arguments is passed at run time.
+
+    A constant bool never is: it is a choice of the code, and LLVM would compute both ways and select.
+    """
     if isinstance(leaf, Value):
         return llvm_of(leaf._kind) is not None and not scalars.is_nothing(leaf._kind)
-    return is_number(leaf) and not (literal and isinstance(leaf, int))
+    return is_number(leaf) and not isinstance(leaf, bool) and not (literal and isinstance(leaf, int))
 
 
 def _argument_key(item: Any, literal: bool) -> Any:
@@ -225,13 +228,13 @@ class Function:
             bound.apply_defaults()
             args = bound.args
         if callee.body is None:
-            callee.body = Source(callee.function) if has_loops(callee.function) else Python(callee.function)
+            callee.body = FunctionSource(callee.function) if has_loops(callee.function) else Python(callee.function)
         is_lambda = callee.function.__name__ == "<lambda>"  # whose source cannot be told from others of its line
         failure: Exception | None = None
         for literal in (False, True):
             variant = self.unit.variant(callee, args, literal)
             if isinstance(variant, RunTimeChoiceError) and isinstance(callee.body, Python) and not is_lambda:
-                callee.body = Source(callee.function)
+                callee.body = FunctionSource(callee.function)
                 variant = self.unit.variant(callee, args, literal)
             if isinstance(variant, Variant):
                 return self._call_variant(callee, variant, args, literal)
@@ -318,8 +321,10 @@ class Function:
                 types.uint64 if type(operand) is int and operand >= 0 else kind
                 for operand, kind in zip(operands, kinds, strict=True)
             ]
-        result, wanted, emit = scalars.operation(symbol, kinds)
-        values = [llvm_value(self.builder, operand, kind) for operand, kind in zip(operands, wanted, strict=True)]
+        result, operand_types, emit = scalars.operation(symbol, kinds)
+        values = [
+            llvm_value(self.builder, operand, kind) for operand, kind in zip(operands, operand_types, strict=True)
+        ]
         return Value(result, emit(self.builder, values))
 
     def attribute(self, value: Value, name: str) -> Any:
@@ -475,7 +480,7 @@ def _are_equal(constants: tuple[Any, ...]) -> bool:
 
 def _call_traced(function: Any, kinds: tuple[types.Type, ...], values: tuple[Any, ...]) -> Any:
     """Emit the call of a function from an instruction, on LLVM's values of these types."""
-    builder = current().builder
+    builder = function_being_emitted().builder
     items = [item_of(builder, kind, value) for kind, value in zip(kinds, values, strict=True)]
     return stand_in(function)(*items)
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fastq.engine.jit.value import current, is_emitting
+from fastq.engine.jit.value import function_being_emitted, is_emitting
 
 
 class TracedFunction:
@@ -17,7 +17,7 @@ class TracedFunction:
     ----------
     function : Callable[..., Any]
         The function as it is written.
-    body : emission.Python | statements.Source | None
+    body : emission.Python | statements.FunctionSource | None
         What emits it, once it was called.
     """
 
@@ -29,7 +29,7 @@ class TracedFunction:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Emit a call."""
         _refuse_call_from_python(self)
-        return current().call(self, args, named)
+        return function_being_emitted().call(self, args, named)
 
     def __reduce__(self) -> str:
         """Return the name in its module, by which it is pickled."""
@@ -65,7 +65,7 @@ class Instruction:
         _refuse_call_from_python(self)
         if named:
             args = self.signature.bind(*args, **named).args
-        return current().instruct(self, args)
+        return function_being_emitted().instruct(self, args)
 
 
 def _refuse_call_from_python(function: Any) -> None:

@@ -16,7 +16,7 @@ from numba import types
 
 from fastq.engine.jit.functions import Instruction, TracedFunction
 from fastq.engine.jit.scalars import joint_type
-from fastq.engine.jit.value import Value, current, has_values, kind_of, llvm_value
+from fastq.engine.jit.value import Value, function_being_emitted, has_values, kind_of, llvm_value
 
 
 class _ModuleNames:
@@ -126,7 +126,7 @@ def _extreme(is_better: Callable[[Any, Any], Any], native: Callable[..., Any]) -
         if not any(isinstance(item, Value) for item in items):
             return native(items, **named)
         kind = joint_type([kind_of(item) for item in items])
-        builder = current().builder
+        builder = function_being_emitted().builder
         best = items[0]
         for item in items[1:]:
             a = Value(kind, llvm_value(builder, best, kind))
@@ -144,13 +144,13 @@ def _isinstance(item: Any, kind: Any) -> bool:
 def _float(item: Any) -> Any:
     if not isinstance(item, Value):
         return float(item)
-    return Value(types.float64, llvm_value(current().builder, item, types.float64))
+    return Value(types.float64, llvm_value(function_being_emitted().builder, item, types.float64))
 
 
 def _int(item: Any) -> Any:
     if not isinstance(item, Value):
         return int(item)
-    return Value(types.int64, llvm_value(current().builder, item, types.int64))
+    return Value(types.int64, llvm_value(function_being_emitted().builder, item, types.int64))
 
 
 _BUILTINS: dict[Any, Callable[..., Any]] = {

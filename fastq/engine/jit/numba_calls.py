@@ -56,15 +56,15 @@ def numba_intrinsic(
             is_array = isinstance(kind, types.Array)
             passed.append(context.make_array(kind)(context, builder, value).data if is_array else value)
             kinds.append(types.CPointer(kind.dtype) if is_array else kind)
-        entry = _entry(builder.module, function, constants, tuple(kinds), result)
+        entry = _entry_in(builder.module, function, constants, tuple(kinds), result)
         if around is None:
-            return builder.extract_value(builder.call(entry, passed), 0)
-        entry.attributes.add("noinline")
+            return _result_of(builder, builder.call(entry, passed))
+        entry.attributes.add("noinline")  # or its instructions may move before those of the first function
         before, after = around
-        state = builder.call(_entry(builder.module, before, (), (), types.int64), [])
+        state = builder.call(_entry_in(builder.module, before, (), (), types.int64), [])
         returned = builder.call(entry, passed)
-        builder.call(_entry(builder.module, after, (), (types.int64,), types.int64), [builder.extract_value(state, 0)])
-        return builder.extract_value(returned, 0)
+        builder.call(_entry_in(builder.module, after, (), (types.int64,), types.int64), [_result_of(builder, state)])
+        return _result_of(builder, returned)
 
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [*inspect.signature(function).parameters.values()]
@@ -74,16 +74,22 @@ def numba_intrinsic(
     return intrinsic
 
 
-def _entry(
+def _result_of(builder: Any, returned: Any) -> Any:
+    """Return the result in the structure that an entry returns."""
+    return builder.extract_value(returned, 0)
+
+
+def _entry_in(
     module: ir.Module,
     function: Any,
     constants: tuple[Constants, ...],
     kinds: tuple[types.Type, ...],
     result: types.Type,
 ) -> ir.Function:
-    """Return the function in a module that calls a function with constants, and arguments of these types.
+    """Return the LLVM function of a caller's module that runs a traced function; it is emitted when first asked for.
 
-    It returns a structure of the one result: Numba adds fast-math flags to calls that return floats.
+    Its arguments are of these kinds; what is constant is part of its code. It returns a structure of the one result:
+    Numba adds fast-math flags to calls that return floats.
     """
     unit = _units.setdefault(module, Unit(module, "fastq."))
     key = function, constants, kinds, result

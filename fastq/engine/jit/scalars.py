@@ -35,10 +35,10 @@ _llvm: dict[types.Type, ir.Type] = {}
 
 def llvm_of(kind: types.Type) -> ir.Type:
     """Return the LLVM type of values of a type."""
-    found = _llvm.get(kind)
-    if found is None:
-        found = _llvm[kind] = _llvm_of(types.unliteral(kind))
-    return found
+    llvm_type = _llvm.get(kind)
+    if llvm_type is None:
+        llvm_type = _llvm[kind] = _llvm_of(types.unliteral(kind))
+    return llvm_type
 
 
 def _llvm_of(kind: types.Type) -> ir.Type:
@@ -64,10 +64,10 @@ def _llvm_of(kind: types.Type) -> ir.Type:
 
 def make_tuple(builder: Any, kind: types.BaseTuple, parts: Any) -> Any:
     """Emit a tuple of LLVM values."""
-    found: Any = ir.Constant(llvm_of(kind), ir.Undefined)
+    struct: Any = ir.Constant(llvm_of(kind), ir.Undefined)
     for k, part in enumerate(parts):
-        found = builder.insert_value(found, part, k)
-    return found
+        struct = builder.insert_value(struct, part, k)
+    return struct
 
 
 class _Context:
@@ -141,7 +141,11 @@ def cast(builder: Any, value: Any, source: types.Type, target: types.Type) -> An
 
 
 def joint_type(kinds: list[types.Type]) -> types.Type:
-    """Return the type of a variable that has values of several ones."""
+    """Return the type of a variable that has values of all these, of which it holds each.
+
+    It is the wider one of integers of one sign, a wider signed one for both signs, where a bool counts as one bit, or
+    the wider float. Others are refused.
+    """
     first, *others = kinds
     for each in others:
         if each == first:

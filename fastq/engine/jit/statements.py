@@ -74,7 +74,7 @@ def _call(name: str, first: list[ast.expr], thunks: Any) -> ast.expr:
     return ast.Call(function, [*first, *(ast.Lambda(none, each) for each in thunks)], [])
 
 
-class _Part:
+class _Snippet:
     """A part of a function, as a function of Python whose global names are the variables."""
 
     def __init__(self, node: ast.Module | ast.Expression, file: str) -> None:
@@ -86,7 +86,7 @@ class _Part:
         return FunctionType(self._code, variables)()
 
 
-class Source:
+class FunctionSource:
     """The body of a function, read from its source.
 
     Attributes
@@ -120,8 +120,8 @@ class Source:
         """Emit it into a function that is being emitted; return the result."""
         return _Run(inner, self, arguments, hints).result()
 
-    def _value(self, node: ast.expr) -> _Part:
-        return _Part(ast.Expression(_Expressions().visit(node)), self._file)
+    def _value(self, node: ast.expr) -> _Snippet:
+        return _Snippet(ast.Expression(_Expressions().visit(node)), self._file)
 
     def _statements(self, nodes: list[ast.stmt]) -> list[Any]:
         statements: list[Any] = []
@@ -138,7 +138,7 @@ class Source:
     def _plain(self, nodes: list[ast.stmt]) -> list[Any]:
         if not nodes:
             return []
-        return [("plain", _Part(ast.Module([_Expressions().visit(node) for node in nodes], []), self._file))]
+        return [("plain", _Snippet(ast.Module([_Expressions().visit(node) for node in nodes], []), self._file))]
 
     def _statement(self, node: Any) -> Any:
         match node:
@@ -152,7 +152,7 @@ class Source:
                 return "if", self._value(node.test), self._statements(node.body), self._statements(node.orelse)
             case ast.While():
                 return "while", self._value(node.test), self._statements(node.body), _variables_set_by(node.body)
-        target = _Part(ast.Module([ast.Assign([node.target], ast.Name("__item__", ast.Load()))], []), self._file)
+        target = _Snippet(ast.Module([ast.Assign([node.target], ast.Name("__item__", ast.Load()))], []), self._file)
         body = self._statements(node.body)
         items = node.iter
         is_range = isinstance(items, ast.Call) and isinstance(items.func, ast.Name) and items.func.id == "range"
@@ -213,7 +213,7 @@ class _Run:
         `_Expressions`.
     builder : ir.IRBuilder
         LLVM's builder of `inner`: instructions go where it is.
-    source : Source
+    source : FunctionSource
         The statements. Its `count` says how many parameters take one argument each; a parameter after them, ``*args``,
         takes the rest.
     hints : Hints
@@ -230,7 +230,7 @@ class _Run:
         The blocks of LLVM that end with a return, and what each returns.
     """
 
-    def __init__(self, inner: Any, source: Source, arguments: tuple[Any, ...], hints: Hints) -> None:
+    def __init__(self, inner: Any, source: FunctionSource, arguments: tuple[Any, ...], hints: Hints) -> None:
         self.inner = inner
         self.builder = inner.builder
         self.source = source
@@ -268,11 +268,11 @@ class _Run:
     def _block(self, statements: list[Any]) -> bool:
         return all(getattr(self, f"_{name}")(*arguments) for name, *arguments in statements)
 
-    def _plain(self, statements: _Part) -> bool:
+    def _plain(self, statements: _Snippet) -> bool:
         statements.run(self.variables)
         return True
 
-    def _return(self, value: _Part | None) -> bool:
+    def _return(self, value: _Snippet | None) -> bool:
         item = value.run(self.variables) if value else None
         self.returns.append((self.builder.block, item))
         return False
@@ -285,7 +285,7 @@ class _Run:
         self.loops[-1].continues.append(self._end())
         return False
 
-    def _if(self, test: _Part, body: list[Any], other: list[Any]) -> bool:
+    def _if(self, test: _Snippet, body: list[Any], other: list[Any]) -> bool:
         condition = self.inner.truth(test.run(self.variables))
         if isinstance(condition, bool):
             return self._block(body if condition else other)
@@ -311,7 +311,7 @@ class _Run:
         self._restore(dict(zip(names, joined, strict=True)))
         return True
 
-    def _each(self, target: _Part, items: _Part, body: list[Any]) -> bool:
+    def _each(self, target: _Snippet, items: _Snippet, body: list[Any]) -> bool:
         """Emit the body for each item of a tuple, one after the other."""
         loop = _Loop()
         reached = True
@@ -331,13 +331,13 @@ class _Run:
     def _ends_if(self, reached: bool) -> list[End]:
         return [self._end()] if reached else []
 
-    def _while(self, test: _Part, body: list[Any], assigned: set[str]) -> bool:
+    def _while(self, test: _Snippet, body: list[Any], assigned: set[str]) -> bool:
         def condition() -> Any:
             return test.run(self.variables)
 
         return self._loop(id(test), assigned, condition, lambda: self._block(body), lambda: None)
 
-    def _range(self, target: _Part, bounds: _Part, body: list[Any], assigned: set[str]) -> bool:
+    def _range(self, target: _Snippet, bounds: _Snippet, body: list[Any], assigned: set[str]) -> bool:
         start, stop, step = _start_stop_step(*bounds.run(self.variables))
         limit = Value(types.int64, llvm_value(self.builder, stop, types.int64))
         counter = f"__next_{id(target)}__"  # loops may be within loops

@@ -35,16 +35,16 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return current().attribute(self, name)
+        return function_being_emitted().attribute(self, name)
 
     def __getitem__(self, index: Any) -> Any:
-        return current().element(self, index)
+        return function_being_emitted().element(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        current().set_element(self, index, value)
+        function_being_emitted().set_element(self, index, value)
 
     def __abs__(self) -> Value:
-        magnitude: Value = current().operate(operator.abs, (self,))
+        magnitude: Value = function_being_emitted().operate(operator.abs, (self,))
         return magnitude
 
     def __bool__(self) -> bool:
@@ -63,7 +63,7 @@ def _operator(function: Callable[..., Any], *, reflected: bool = False) -> Any:
     def emit(*operands: Any) -> Any:
         if not all(isinstance(operand, Value | int | float | np.generic) for operand in operands):
             return NotImplemented
-        return current().operate(function, operands[::-1] if reflected else operands)
+        return function_being_emitted().operate(function, operands[::-1] if reflected else operands)
 
     return emit
 
@@ -90,7 +90,7 @@ def emitting(function: Any) -> Iterator[None]:
         _stack.pop()
 
 
-def current() -> Any:
+def function_being_emitted() -> Any:
     """Return the function that is being emitted."""
     if not _stack:
         raise NotImplementedError("values exist in compiled code only")

@@ -18,14 +18,24 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 
-from fastq.engine.code import shipped_or_compiled
+from fastq.engine.code.shipped import Compile, shipped_or_compiled
 from fastq.engine.runtime.layout import DATA, TYPE, VALUE
 from fastq.system.signals import Held
+
+# a function of a module, which imports one that is compiled: only where there is no machine code of it
+ImportFunction = Callable[[], Callable[..., Any]]
 
 METH_FASTCALL = 0x80
 STANDARD = -1  # for the compiled function that sets the floating-point mode: that of IEEE 754
 
-_function_address = shipped_or_compiled("fastq.engine.runtime.instructions", "function_address")
+
+def _import_function_address() -> Compile:
+    from fastq.engine.runtime.instructions import function_address
+
+    return function_address
+
+
+_function_address = shipped_or_compiled(_import_function_address)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -81,8 +91,8 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_o
 )
 
 
-def python_function(module: str, name: str) -> Callable[..., Any]:
-    """Make a Python function of a compiled one of METH_FASTCALL's three words, by its module and its name there.
+def python_function(import_function: ImportFunction) -> Callable[..., Any]:
+    """Make a Python function of a compiled one of METH_FASTCALL's three words, which is imported where it is compiled.
 
     The words are not used, the address of the arguments, and how many they are; it returns the address of a new object.
     A call takes a tenth of the time that it takes through Numba's own wrapper: decision D69.
@@ -90,7 +100,8 @@ def python_function(module: str, name: str) -> Callable[..., Any]:
     The function has only the address of its definition, which is therefore what it is bound to: functions that threads
     hold outlive this module at the end of the interpreter, where the garbage collector reads their definitions.
     """
-    definition = _MethodDef(name.encode(), _function_address(module, name), METH_FASTCALL, None)
+    name = import_function.__name__.removeprefix("_import_").encode()
+    definition = _MethodDef(name, _function_address(import_function), METH_FASTCALL, None)
     return cast(Callable[..., Any], _new_function(ctypes.addressof(definition), definition, None))
 
 
@@ -104,9 +115,9 @@ class OnceMade(Protocol):
         """Forget the function."""
 
 
-def once_made(module: str, name: str) -> OnceMade:
+def once_made(import_function: ImportFunction) -> OnceMade:
     """Return what makes the Python function of a compiled one when it is first called, and returns it at each call."""
-    return functools.cache(lambda: python_function(module, name))
+    return functools.cache(lambda: python_function(import_function))
 
 
 def clock() -> int:
@@ -184,5 +195,11 @@ def _is_standard() -> bool:
     return _ONE + _SMALL == 1.0 == _ONE - _SMALL and subnormal > 0.0 and subnormal * 2.0 == _LEAST_NORMAL
 
 
+def _import_exchange_modes() -> Callable[..., Any]:
+    from fastq.engine.runtime.instructions import exchange_modes
+
+    return exchange_modes
+
+
 # gives the compiled function that sets the control register and returns its earlier value
-_exchange = once_made("fastq.engine.runtime.instructions", "exchange_modes")
+_exchange = once_made(_import_exchange_modes)

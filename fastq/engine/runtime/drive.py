@@ -50,37 +50,37 @@ def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     A number of Python's becomes one of the dtype that kernels read.
     """
     fields = words_at(item)
-    kind = fields[TYPE]
-    if kind == plan.array:
+    object_type = fields[TYPE]
+    if object_type == plan.array:
         stack[k] = fields[DATA]
         return True
     if item == plan.nothing:
         return k > ZERO or nbytes[k] == 0
     if k == SCALE:
-        return _find_number(item, kind, k, plan.scale_size, plan.scale_type, plan, stack, base)
+        return _find_number(item, object_type, k, plan.scale_size, plan.scale_type, plan, stack, base)
     if k == ZERO:
-        if plan.zero_is_float == 0 and kind == plan.int:
+        if plan.zero_is_float == 0 and object_type == plan.int:
             return _find_code(item, plan, stack, base)
         size = plan.zero_size if plan.zero_is_float else 0
-        return _find_number(item, kind, k, size, plan.zero_type, plan, stack, base)
+        return _find_number(item, object_type, k, size, plan.zero_type, plan, stack, base)
     return False
 
 
 @traced
-def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignore[no-untyped-def]
+def _find_number(item, object_type, k, size, scalar, plan, stack, base):  # type: ignore[no-untyped-def]
     """Find a NumPy scalar of the expected type, or a float that stands for a float of `size` bytes, 0: for none."""
-    if kind == scalar:
+    if object_type == scalar:
         stack[k] = item + 8 * VALUE
         return True
-    if size == 0 or (kind != plan.float and kind != plan.double):
+    if size == 0 or (object_type != plan.float and object_type != plan.double):
         return False
     value = words_at(item)[VALUE]
-    given = k - SCALE + GIVEN_SCALE
+    word = k - SCALE + GIVEN_SCALE
     if size == 4:
-        cast_pointer(advance(stack, given), types.float32)[0] = convert(bitcast(value, types.float64), types.float32)
+        cast_pointer(advance(stack, word), types.float32)[0] = convert(bitcast(value, types.float64), types.float32)
     else:
-        stack[given] = value
-    stack[k] = base + 8 * given
+        stack[word] = value
+    stack[k] = base + 8 * word
     return True
 
 
@@ -97,19 +97,22 @@ def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
 @traced
 def _find_all(objects, operands, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     """Find the elements of all operands that were given; return whether each is of a type that is expected."""
-    found = True
+    all_expected = True
     for k in range(operands):
-        found = _find(objects[k], k, plan, nbytes, stack, base) and found
-    return found
+        all_expected = _find(objects[k], k, plan, nbytes, stack, base) and all_expected
+    return all_expected
 
 
-def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[..., bool]:
-    """Make the loop of `_are_finite` for floats whose bits are of an integer type."""
+def _make_finite_check(word: types.Type, without_sign: int, infinity: int) -> Callable[..., bool]:
+    """Make the loop of `_are_finite` for floats of as many bits as an integer type, given the bits of infinity.
+
+    Bits are compared as integers: those of negative floats are negative, so they fail unless `signed` removes the sign.
+    """
 
     @traced
     def check(where, count, above, signed):  # type: ignore[no-untyped-def]
         good = True
-        mask = magnitude if signed else -1
+        mask = without_sign if signed else -1
         words = pointer(where, word)
         for k in range(count):
             good &= above < words[k] & mask < infinity
@@ -118,8 +121,8 @@ def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[.
     return check  # type: ignore[no-any-return]
 
 
-_are_finite_singles = _finite_check(types.int32, 0x7FFFFFFF, 0x7F800000)
-_are_finite_doubles = _finite_check(types.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF << 52)
+_are_finite_singles = _make_finite_check(types.int32, 0x7FFFFFFF, 0x7F800000)
+_are_finite_doubles = _make_finite_check(types.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF << 52)
 
 
 @traced

@@ -17,13 +17,25 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime import boundary, threadpool
 from fastq.engine.runtime.boundary import once_made
-from fastq.engine.runtime.layout import HEAD, HEAD_WORDS, LAUNCH, NONE, OUT, SCALE, UNFIT, VALUES, ZERO, X
+from fastq.engine.runtime.layout import (
+    ARGS,
+    HEAD,
+    HEAD_WORDS,
+    LAUNCH,
+    LAUNCH_WORDS,
+    NONE,
+    OUT,
+    SCALE,
+    UNFIT,
+    VALUES,
+    ZERO,
+    X,
+)
 
 __all__ = ["NONE", "OUT", "SCALE", "UNFIT", "VALUES", "ZERO", "X"]
 
 Array = NDArray[Any]
 
-_TYPES = tuple(map(id, (np.ndarray, float, np.float64, int, None)))
 
 _FLOATS = {np.dtype(np.float32): 4, np.dtype(np.float64): 8}  # parameters whose values are checked, and their bytes
 
@@ -50,7 +62,8 @@ class Checks(NamedTuple):
     @classmethod
     def of(cls, x: Array, out: Array | None, nbytes: int, scales: int = 0, zeros: int = 0, **others: Any) -> Checks:
         """Return checks of x, of out or a result of `nbytes`, and the bytes of scales and zero points."""
-        (low_x, nbytes_x), (low_out, nbytes_out) = _extent_of(x), (0, nbytes) if out is None else _extent_of(out)
+        low_x, nbytes_x = _extent_of(x)
+        low_out, nbytes_out = (0, nbytes) if out is None else _extent_of(out)
         return cls((nbytes_x, nbytes_out, scales, zeros), lowest=(low_x, low_out), **others)
 
     def with_new(self, operand: int, nbytes: int) -> Checks:
@@ -64,11 +77,33 @@ class Checks(NamedTuple):
     def head(self, launches: int) -> NDArray[np.int64]:
         """Return the words that a plan of `launches` launches begins with."""
         scale_type, zero_type = self.scalars
-        signs = int(self.signed) | int(self.zero) << 1
-        scale = _FLOATS.get(self.scale, 0), signs, id(scale_type) if scale_type else 0
-        size = self.zero_point.itemsize if self.zero_point is not None else 0
-        zero = size, self.zero_point in _FLOATS, *self.codes, id(zero_type) if zero_type else 0
-        return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *_TYPES)], HEAD).view(np.int64)
+        least_zero, most_zero = self.codes
+        lowest_x, lowest_out = self.lowest
+        fields = {
+            "launches": launches,
+            "nbytes": self.nbytes,
+            "scale_size": _FLOATS.get(self.scale, 0),
+            "scale_flags": int(self.signed) | int(self.zero) << 1,
+            "scale_type": id(scale_type) if scale_type else 0,
+            "zero_size": self.zero_point.itemsize if self.zero_point is not None else 0,
+            "zero_is_float": self.zero_point in _FLOATS,
+            "least_zero": least_zero,
+            "most_zero": most_zero,
+            "zero_type": id(zero_type) if zero_type else 0,
+            "lowest_x": lowest_x,
+            "lowest_out": lowest_out,
+            "array": id(np.ndarray),
+            "float": id(float),
+            "double": id(np.float64),
+            "int": id(int),
+            "nothing": id(None),
+        }
+        return _words_of(HEAD, fields)
+
+
+def _words_of(record: np.dtype[Any], fields: dict[str, Any]) -> NDArray[np.int64]:
+    """Return the words of a record: one tuple, since to set field after field takes twice as long."""
+    return np.array([tuple(map(fields.__getitem__, record.names or ()))], record).view(np.int64)
 
 
 def _extent_of(x: Array) -> tuple[int, int]:
@@ -107,9 +142,13 @@ class LaunchPlan(NamedTuple):
         """Return this plan with the launches of others after its own."""
         plans = self, *others
         words = np.concatenate((self.words, *(other.words[HEAD_WORDS:] for other in others)))
-        args, tiles = (sum(each, ()) for each in zip(*((plan.args, plan.tiles) for plan in plans), strict=True))
-        words[0] = len(args)
-        return LaunchPlan(words, max(plan.threads for plan in plans), args, tiles)
+        words[:HEAD_WORDS].view(HEAD)["launches"] = sum(len(plan.args) for plan in plans)
+        return LaunchPlan(
+            words=words,
+            threads=max(plan.threads for plan in plans),
+            args=tuple(args for plan in plans for args in plan.args),
+            tiles=tuple(tiles for plan in plans for tiles in plan.tiles),
+        )
 
     def part(self, start: int, stop: int) -> LaunchPlan:
         """Return this plan of one launch for units start..stop."""
@@ -125,9 +164,11 @@ class LaunchPlan(NamedTuple):
                 for name, number in numbers.items():
                     each[name] = number
         tiles = tuple(each and each.around(of) for each, of in zip(self.tiles, args, strict=True))
-        plan = LaunchPlan(self.words.copy(), self.threads, args, tiles)
-        plan.launches["args"] = [_address(of, each) for of, each in zip(args, tiles, strict=True)]
-        return plan
+        words = self.words.copy()
+        # calls of NVFP4 do this each time: to set a field of the records would take 2 us more
+        for k in range(len(args)):
+            words[HEAD_WORDS + k * LAUNCH_WORDS + ARGS] = _address(args[k], tiles[k])
+        return LaunchPlan(words, self.threads, args, tiles)
 
     @property
     def kernels(self) -> list[int]:
@@ -137,8 +178,8 @@ class LaunchPlan(NamedTuple):
 
 def _address(args: Array | None, tiles: Tiles | None) -> int:
     """Return the address that a kernel, or a tiler, gets."""
-    given = args if tiles is None else tiles.tile
-    return 0 if given is None else given.ctypes.data
+    argument = args if tiles is None else tiles.tile
+    return 0 if argument is None else argument.ctypes.data
 
 
 def plan_launch(
@@ -160,10 +201,20 @@ def plan_launch(
     """Return a plan of one launch: a kernel on units 0..stop."""
     if threads > 1 and not chunk:
         chunk = threadpool.chunk_for(stop, size, chunk_multiple, threads)
-    wake_workers = wake_workers or stop * size >= threadpool.WAKE_FROM
-    units = origin, 0, stop, chunk, threads, wake_workers, backward, status_mask
-    launch = np.array([(kernel, operands, *units, _address(args, tiles))], LAUNCH)
-    words = np.concatenate((_UNCHECKED, launch.view(np.int64)))
+    fields = {
+        "kernel": kernel,
+        "operands": operands,
+        "origin": origin,
+        "start": 0,
+        "stop": stop,
+        "chunk": chunk,
+        "threads": threads,
+        "wake_workers": wake_workers or stop * size >= threadpool.WAKE_FROM,
+        "backward": backward,
+        "status_mask": status_mask,
+        "args": _address(args, tiles),
+    }
+    words = np.concatenate((_UNCHECKED, _words_of(LAUNCH, fields)))
     return LaunchPlan(words, threads, (args,), (tiles,))
 
 
@@ -173,8 +224,13 @@ _UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 # --- the compiled driver ----------------------------------------------------------------------------------------------
 
 
-# `drive` of fastq/engine/runtime/drive.py: named, not imported, since its machine code may be on disk
-_driver = once_made("fastq.engine.runtime.drive", "drive")
+def _import_drive() -> Callable[..., Any]:
+    from fastq.engine.runtime.drive import drive
+
+    return drive
+
+
+_driver = once_made(_import_drive)
 
 
 # What `bind` returns depends on two switches of tools. `recorded_kernels` adds a list here, which gets the addresses of
@@ -201,10 +257,10 @@ def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:
         plan = plan._replace(words=np.concatenate((checks.head(len(plan.args)), plan.words[HEAD_WORDS:])))
     for kernels in _recordings:
         kernels += plan.kernels
-    return functools.partial(_launch_unless_planning, plan) if _planning.on else _launch_of(plan)
+    return functools.partial(_launch_unless_planning, plan) if _planning.on else _driver_with(plan)
 
 
-def _launch_of(plan: LaunchPlan) -> Callable[..., int]:
+def _driver_with(plan: LaunchPlan) -> Callable[..., int]:
     """Return the driver with the words of a plan."""
     launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
     vars(launch)["plan"] = plan  # whose records live as long as the words that have their addresses
@@ -213,11 +269,11 @@ def _launch_of(plan: LaunchPlan) -> Callable[..., int]:
 
 def _launch_unless_planning(plan: LaunchPlan, *operands: Any) -> int:
     """Do nothing in a thread that only plans; launch in others, which may get the plan from the cache."""
-    return 0 if _planning.on else _launch_of(plan)(*operands)
+    return 0 if _planning.on else _driver_with(plan)(*operands)
 
 
-def never_fits(*operands: object) -> int:
-    """Return `UNFIT`, as a bound plan does that no operands fit."""
+def refuse_all_operands(*operands: object) -> int:
+    """Return `UNFIT` for any operands, in place of a bound plan, where Python has to make them ready first."""
     return UNFIT
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -12,40 +13,42 @@ from fastq.engine.jit import TARGET, traced
 from fastq.engine.runtime.layout import CLOCK, LOCAL
 from fastq.engine.simd import instruction, pointer
 from fastq.engine.simd.vector import call_llvm, stack_memory
-from fastq.system import imports
+from fastq.system.imports import undisturbed
 
 _INT = types.int64
 _WORD = ir.IntType(64)
 
 
-def function_address(module: str, name: str) -> int:
+def function_address(import_function: Callable[[], Callable[..., Any]]) -> int:
     """Compile a function of METH_FASTCALL's three words, or load it; return its address."""
-    return jit.kernel(getattr(imports.module(module), name), _INT, _INT, _INT, _INT)
+    with undisturbed():
+        function = import_function()
+    return jit.kernel(function, _INT, _INT, _INT, _INT)
 
 
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 
-def _interface(name: str) -> Any:
+def _make_interface_call(name: str) -> Any:
     """Make an instruction that calls a function of Python's C interface with a tuple of words.
 
     Pointers and numbers pass as 64 bit integers, which every C ABI of a 64 bit CPU allows.
     """
 
     @instruction(_INT)
-    def call(context: Any, builder: Any, sig: Any, words: Any) -> Any:
+    def call_by_name(context: Any, builder: Any, sig: Any, words: Any) -> Any:
         count = sig.args[0].count
         return call_llvm(builder, name, _WORD, [builder.extract_value(words, k) for k in range(count)])
 
-    return call
+    return call_by_name
 
 
-acquire_lock = _interface("PyThread_acquire_lock")
-release_lock = _interface("PyThread_release_lock")
-release_interpreter = _interface("PyEval_SaveThread")
-take_interpreter = _interface("PyEval_RestoreThread")
-new_int = _interface("PyLong_FromLongLong")
-int_value = _interface("PyLong_AsLongLongAndOverflow")
+acquire_lock = _make_interface_call("PyThread_acquire_lock")
+release_lock = _make_interface_call("PyThread_release_lock")
+release_interpreter = _make_interface_call("PyEval_SaveThread")
+take_interpreter = _make_interface_call("PyEval_RestoreThread")
+new_int = _make_interface_call("PyLong_FromLongLong")
+int_value = _make_interface_call("PyLong_AsLongLongAndOverflow")
 
 
 @instruction(lambda: _INT())
@@ -62,7 +65,7 @@ def words_at(address):  # type: ignore[no-untyped-def]
 
 @instruction(lambda function, words: _INT(_INT, words))
 def call_c(context: Any, builder: Any, sig: Any, function: Any, words: Any) -> Any:
-    """Call a C function at an address with words, as `_interface` does by name; kernels do not use the first one."""
+    """Call a C function at an address with words, the first of which kernels do not use."""
     values = [builder.extract_value(words, k) for k in range(sig.args[1].count)]
     kind = ir.FunctionType(_WORD, [_WORD] * len(values)).as_pointer()
     return builder.call(builder.inttoptr(function, kind), values)

@@ -37,8 +37,10 @@ LAUNCH = record(
     "args",  # address of the record that the kernel gets
 )
 NBYTES, OPERANDS = HEAD.fields["nbytes"][1] // 8, LAUNCH.fields["operands"][1] // 8  # type: ignore[index]
+ARGS = LAUNCH.fields["args"][1] // 8  # type: ignore[index]
 HEAD_WORDS = HEAD.itemsize // 8
 HEAD_BYTES = HEAD.itemsize
+LAUNCH_WORDS = LAUNCH.itemsize // 8
 LAUNCH_BYTES = LAUNCH.itemsize
 
 UNFIT = -1  # what the driver returns where a check failed; no kernel has run then

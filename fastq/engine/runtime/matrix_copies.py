@@ -108,28 +108,28 @@ def _if_plain(function: Any) -> Any:
     """Make a function that returns how many elements it copied in registers copy none that need a conversion."""
 
     @traced
-    def done(kind, *where):  # type: ignore[no-untyped-def]
-        return function(kind, *where) if kind.is_plain else 0
+    def copy_if_plain(kind, *arguments):  # type: ignore[no-untyped-def]
+        return function(kind, *arguments) if kind.is_plain else 0
 
-    return done
+    return copy_if_plain
 
 
-def _for_two_to_four(make: Callable[[int], Any]) -> Any:
+def _make_choice_of_two_to_four(make: Callable[[int], Any]) -> Any:
     """Make a function of a number and of the arguments of functions that `make` makes for 2, 3 and 4; else it is 0."""
     of_two, of_three, of_four = map(make, (2, 3, 4))
 
     @traced
-    def chosen(n, *where):  # type: ignore[no-untyped-def]
+    def copy_by_number(n, *arguments):  # type: ignore[no-untyped-def]
         if n == 2:
-            return of_two(*where)
+            return of_two(*arguments)
         if n == 3:
-            return of_three(*where)
-        return of_four(*where) if n == 4 else 0
+            return of_three(*arguments)
+        return of_four(*arguments) if n == 4 else 0
 
-    return chosen
+    return copy_by_number
 
 
-def _transpose_dense(length: int) -> Any:
+def _make_transpose_dense(length: int) -> Any:
     """Make a function that transposes rows of `length` elements, one after the other: of the channels of a pixel."""
 
     @traced
@@ -137,7 +137,7 @@ def _transpose_dense(length: int) -> Any:
         return v.load_columns(_at(kind, src), _lanes(kind), length)
 
     @traced
-    def transposed(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    def transpose_rows(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
         n = v.count(_lanes(kind))
         r = 0
         while r <= rows - n:
@@ -145,10 +145,10 @@ def _transpose_dense(length: int) -> Any:
             r += n
         return r
 
-    return transposed
+    return transpose_rows
 
 
-_transpose_channels = _for_two_to_four(_transpose_dense)
+_transpose_channels = _make_choice_of_two_to_four(_make_transpose_dense)
 
 
 @_if_plain
@@ -241,7 +241,7 @@ def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  
     return 0
 
 
-def _pick_every(step: int) -> Any:
+def _make_pick_every(step: int) -> Any:
     """Make a function that copies the first of every `step` elements, through registers of all of them.
 
     The function returns how many it copied, which are not all: decision D47.
@@ -252,7 +252,7 @@ def _pick_every(step: int) -> Any:
         return v.load_columns(_at(kind, src), _lanes(kind), step)[0]
 
     @traced
-    def picked(kind, src, dst, columns):  # type: ignore[no-untyped-def]
+    def pick_every(kind, src, dst, columns):  # type: ignore[no-untyped-def]
         n = v.count(_lanes(kind))
         c = 0
         while c + n < columns:  # what lies behind the last element may not be memory
@@ -260,10 +260,10 @@ def _pick_every(step: int) -> Any:
             c += n
         return c
 
-    return picked
+    return pick_every
 
 
-_pick_apart = _for_two_to_four(_pick_every)
+_pick_apart = _make_choice_of_two_to_four(_make_pick_every)
 
 
 @_if_plain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from typing import Any
@@ -41,18 +40,18 @@ class _Pool:
     def take(self, nbytes: int) -> _Block | None:
         """Return the smallest block of at least `nbytes`, and at most an eighth more."""
         while True:
-            found = None
+            smallest = None
             most = nbytes + nbytes // 8
             for block in [*self.blocks]:
                 if nbytes <= block.nbytes <= most:
-                    found = block
+                    smallest = block
                     most = block.nbytes - 1
-            if found is not None:
+            if smallest is not None:
                 try:
-                    self.blocks.remove(found)
+                    self.blocks.remove(smallest)
                 except ValueError:  # another thread has taken it
                     continue
-            return found
+            return smallest
 
     def put(self, block: _Block) -> None:
         """Keep a block, if the limit allows it."""
@@ -69,16 +68,18 @@ class _Pool:
         kept = 0
         for block in [*self.blocks]:
             kept += block.nbytes
-        with contextlib.suppress(IndexError):  # another thread has taken the last one
+        try:  # by no global name: a loan may end after the interpreter has set those of modules to None
             while kept > self.limit:
                 kept -= self.blocks.pop(0).nbytes
+        except IndexError:  # another thread has taken the last one
+            return
 
 
 def _limit_at_start() -> int:
-    given = os.environ.get("FASTQ_RESULT_POOL") or str(1 << 28)
-    if not given.isdecimal():
-        raise ValueError(f"FASTQ_RESULT_POOL must be a number of bytes, not {given!r}")
-    return int(given)
+    limit_text = os.environ.get("FASTQ_RESULT_POOL") or str(1 << 28)
+    if not limit_text.isdecimal():
+        raise ValueError(f"FASTQ_RESULT_POOL must be a number of bytes, not {limit_text!r}")
+    return int(limit_text)
 
 
 pool = _Pool(_limit_at_start())

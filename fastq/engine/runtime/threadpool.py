@@ -66,8 +66,20 @@ SPIN = _ROW.spin
 # --- compiled drivers -------------------------------------------------------------------------------------------------
 
 
-_serve_compiled = once_made("fastq.engine.runtime.workers", "serve_without_interpreter")
-_add_to_alone_compiled = once_made("fastq.engine.runtime.workers", "add_to_alone")
+def _import_serve_without_interpreter() -> Callable[..., Any]:
+    from fastq.engine.runtime.workers import serve_without_interpreter
+
+    return serve_without_interpreter
+
+
+def _import_add_to_alone() -> Callable[..., Any]:
+    from fastq.engine.runtime.workers import add_to_alone
+
+    return add_to_alone
+
+
+_serve_compiled = once_made(_import_serve_without_interpreter)
+_add_to_alone_compiled = once_made(_import_add_to_alone)
 COMPILED = _serve_compiled, _add_to_alone_compiled
 
 
@@ -110,7 +122,8 @@ class _Words:
         skipped = -self.memory.ctypes.data % (8 * LINE_WORDS) // 8
         self.words = self.memory[skipped:]
         self.address = self.words.ctypes.data
-        self.words[GATE], self.words[CLOCK] = CLOSED, clock()
+        self.words[GATE] = CLOSED
+        self.words[CLOCK] = clock()
         for slot in range(slots):
             self.words[SLOTS + slot * SLOT + LOCK] = new_acquired_lock()
         self.slots = 1  # slots in use: that of the caller, and those for which a thread was asked for

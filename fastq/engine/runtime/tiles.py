@@ -198,8 +198,15 @@ def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ig
 
 @traced
 def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # type: ignore[no-untyped-def]
-    """Call the kernel on the rows of a square, at once where they follow each other."""
-    (a, b), (x_buffer, y_buffer), (i, first), status = arrays, buffers, begin, 0
+    """Call the kernel once if rows of the square follow each other in C order (`tile.following`), else once a row.
+
+    `arrays` are the addresses of element 0 of x and y, which the kernel gets where they are not copied to `buffers`;
+    `begin` is the first row, and the number of the square's first column in row 0 in C order.
+    """
+    a, b = arrays
+    x_buffer, y_buffer = buffers
+    i, first = begin
+    status = 0
     down = _axis(tile, tile.across)
     calls, count = (1, rows * columns) if tile.following else (rows, columns)
     for r in range(calls):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.engine.code import shipped_or_compiled
+from fastq.engine.code.shipped import Compile, shipped_or_compiled
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
 from fastq.engine.runtime.layout import AXIS, BUFFER, TILE, TOGETHER
 from fastq.system.cpu import LINE
@@ -17,8 +17,6 @@ Array = NDArray[Any]
 # Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
 # kernels may assume, and no two threads write to the same byte
 WHOLE_BYTES = 64
-_address_of_tiler = shipped_or_compiled("fastq.engine.runtime.tiles", "address_of_tiler")
-_address_of_copy = shipped_or_compiled("fastq.engine.runtime.matrix_copies", "address_of_copy")
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
 _SIDE_BY_SIDE = (
@@ -28,10 +26,26 @@ _MANY_SQUARES = 16  # along an axis, from which on one more, of few rows, costs 
 _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
+def _import_address_of_tiler() -> Compile:
+    from fastq.engine.runtime.tiles import address_of_tiler
+
+    return address_of_tiler
+
+
+def _import_address_of_copy() -> Compile:
+    from fastq.engine.runtime.matrix_copies import address_of_copy
+
+    return address_of_copy
+
+
+_address_of_tiler = shipped_or_compiled(_import_address_of_tiler)
+_address_of_copy = shipped_or_compiled(_import_address_of_copy)
+
+
 class Operand(NamedTuple):
     """The access of a launch to the elements of one of its first two operands."""
 
-    # bytes of an element in the kernel; 0: the operand has no elements, and its address does not move
+    # of an element in the kernel; 0: the operand has no elements, and its address does not move
     bits: int
     # of an array that kernels cannot work on, in bytes; empty: they work on it where it is
     strides: tuple[int, ...] = ()
@@ -133,7 +147,7 @@ class Cut(NamedTuple):
 
 def in_tiles(elements: Elements, demands: Demands) -> Cut | None:
     """Choose the tiles of strided arrays: squares where one is transposed, else pieces; None if those don't fit."""
-    axes = _joined(elements)
+    axes = _join_axes(elements)
     transposed = _transposed_axis(axes)
     if transposed:
         squares = _squares(axes, transposed, elements, demands)
@@ -161,7 +175,7 @@ class TransposedAxis(NamedTuple):
     step: int  # bytes from element to element
 
 
-def _joined(elements: Elements) -> Axes:
+def _join_axes(elements: Elements) -> Axes:
     """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
     strides = elements.x.strides, elements.y.strides
     sizes = [1]
@@ -242,7 +256,8 @@ def _squares(axes: Axes, transposed: TransposedAxis, elements: Elements, demands
         rows *= max(1, min(sizes[across] // rows, 8 * _LINES_TOGETHER // (rows * columns.size * bits)))
     pitch_x, pitch_y = (columns.size * each >> 3 for each in (bits_x, bits_y))
     if not following:
-        pitch_x, pitch_y = _padded(pitch_x), _padded(pitch_y)
+        pitch_x = _pitch_of(pitch_x)
+        pitch_y = _pitch_of(pitch_y)
     line_step_x, line_step_y = (0, 0) if demands.sum_bytes else _line_steps(axes, across, rows)
     down = -(-sizes[across] // rows) + bool(line_step_x or line_step_y)
     along = -(-columns.row_size // columns.size)
@@ -311,7 +326,7 @@ def _columns(axes: Axes, axis: int, room: int, elements: Elements, demands: Dema
     return _Columns(0, last, next(filter(None, (_even_part(last, room, each) for each in several)), 0))
 
 
-def _padded(nbytes: int) -> int:
+def _pitch_of(nbytes: int) -> int:
     """Return bytes from row to row of a buffer, 0 of none: a line more, as caches hold few lines some KiB apart."""
     return -(-nbytes // LINE) * LINE + LINE if nbytes else 0
 

@@ -61,7 +61,8 @@ from fastq.engine.simd import (
 from fastq.system import tuning
 
 _ROW = tuning.current()  # numbers that all rows have in common
-SERIES, (LEAST_BACKOFF, MOST_BACKOFF) = _ROW.series, _ROW.backoff
+SERIES = _ROW.series
+LEAST_BACKOFF, MOST_BACKOFF = _ROW.backoff
 BACKOFF_REPEAT_WITHIN = _ROW.backoff_repeat_within
 BACKOFF_MIN_CALLS = _ROW.backoff_min_calls
 
@@ -192,9 +193,13 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
 
 
 @traced
-def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
-    """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
-    words = words_at(control)
+def _serve(address_of_words, slot, rounds):  # type: ignore[no-untyped-def]
+    """Run the loop of a worker: wait for jobs, work on their chunks, park after `rounds` without one.
+
+    A worker enters a gate that is open for its slot, with a sequence number that is new to it. With slot 0, which is no
+    worker's, this returns instead of parking: `_spin_rounds` measures how long rounds take.
+    """
+    words = words_at(address_of_words)
     gate = advance(words, GATE)
     parked = advance(words, SLOTS + slot * SLOT + PARKED)
     last = atomic_load(gate) >> SEQUENCE_BIT
@@ -203,12 +208,12 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
         word = atomic_load(gate)
         threads = word >> THREADS_BIT & MOST_THREADS
         if word & CLOSED == 0 and word >> SEQUENCE_BIT != last and slot < threads:
-            if compare_exchange(gate, word, word + 1):
+            if compare_exchange(gate, word, word + 1):  # one more is inside
                 last = word >> SEQUENCE_BIT
                 idle = 0
                 _wake(words, slot, threads)
                 _work(words, slot)
-                if fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
+                if fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:  # the last one inside wakes the caller
                     release_lock((words[SLOTS + LOCK],))
             continue
         pause()
@@ -218,7 +223,7 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
         if slot == 0:
             return
         idle = 0
-        atomic_store(parked, 1)
+        atomic_store(parked, 1)  # from now on who makes a job wakes this thread; a job before that is seen here
         word = atomic_load(gate)
         seen_new = word & CLOSED == 0 and word >> SEQUENCE_BIT != last
         if not seen_new or exchange(parked, 0) == 0:
@@ -229,12 +234,12 @@ def serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-d
     """Run the loop of a worker without the interpreter lock."""
     objects = words_at(arguments)
     base = local()
-    control = int_value((objects[0], base))
+    address_of_words = int_value((objects[0], base))
     slot = int_value((objects[1], base))
     rounds = int_value((objects[2], base))
     interpreter = release_interpreter(())
     mode = enter_standard_mode()
-    _serve(control, slot, rounds)
+    _serve(address_of_words, slot, rounds)
     leave_standard_mode(mode)
     take_interpreter((interpreter,))
     return new_int((0,))
@@ -244,6 +249,6 @@ def add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
     """Add to the count of callers that want that nobody has help."""
     objects = words_at(arguments)
     base = local()
-    control = int_value((objects[0], base))
+    address_of_words = int_value((objects[0], base))
     change = int_value((objects[1], base))
-    return new_int((fetch_add(advance(words_at(control), ALONE), change),))
+    return new_int((fetch_add(advance(words_at(address_of_words), ALONE), change),))

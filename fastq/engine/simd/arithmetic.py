@@ -26,17 +26,17 @@ from fastq.engine.simd.vector import (
 )
 
 
-def _full(kind, like):
+def _signature_of_full(kind, like):
     return None if kind is None else kind(lane_type(kind), like)
 
 
-@instruction(lambda value, kind: _full(named_type(kind), kind))
+@instruction(lambda value, kind: _signature_of_full(named_type(kind), kind))
 def full(context, builder, sig, value, kind):
     """Broadcast `value` to the lanes of `kind`."""
     return _broadcast(builder, value, sig.args[0], sig.return_type)
 
 
-@instruction(lambda value, like: _full(types.unliteral(like), types.unliteral(like)))
+@instruction(lambda value, like: _signature_of_full(types.unliteral(like), types.unliteral(like)))
 def full_like(context, builder, sig, value, like):
     """Broadcast `value`, a scalar of the lane type of `like`, to as many lanes as `like` has."""
     return _broadcast(builder, value, sig.args[0], sig.return_type)
@@ -89,7 +89,7 @@ def _kind_of(operands) -> Any:
 def _operation(emit_lanes: Emit, result_of: Callable[[Any], Any] = _same_type) -> tuple[Any, Any]:
     """Return typing and emission of an operation on lanes of one type; scalars are broadcast where any is a Vec."""
 
-    def typed(*operands):
+    def signature_for(*operands):  # types of operands; None for those that are no values
         if not all(map(is_value, operands)):
             return None
         kind = _kind_of(operands)
@@ -101,7 +101,7 @@ def _operation(emit_lanes: Emit, result_of: Callable[[Any], Any] = _same_type) -
         lanes = [_broadcast(builder, value, of, kind) for value, of in zip(values, sig.args, strict=True)]
         return emit_lanes(builder, kind, lanes)
 
-    return typed, emit
+    return signature_for, emit
 
 
 def _broadcast(builder, value, of, kind):
@@ -110,8 +110,8 @@ def _broadcast(builder, value, of, kind):
 
 
 def _declare(name: str, emit_lanes: Emit, doc: str, result_of: Callable[[Any], Any] = _same_type):
-    typed, emit = _operation(emit_lanes, result_of)
-    return instruction(typed, name, doc)(emit)
+    signature_for, emit = _operation(emit_lanes, result_of)
+    return instruction(signature_for, name, doc)(emit)
 
 
 def _compare(builder, comparison: str, kind: types.Type, a, b):

@@ -75,8 +75,8 @@ def scratch(context, builder, sig, count, dtype):
 
 def _lanes_at(where, kind):
     """Return the type of lanes that a type argument names, None where a pointer is not to such."""
-    found = named_type(kind)
-    return found if isinstance(where, types.CPointer) and found and lane_type(found) == where.dtype else None
+    named = named_type(kind)
+    return named if isinstance(where, types.CPointer) and named and lane_type(named) == where.dtype else None
 
 
 def _load_signature(where, index, kind):
@@ -97,12 +97,12 @@ def look_up(context, builder, sig, where, index):
     """Load ``where[index]`` for each lane of an integer index."""
     if not isinstance(sig.args[1], Vec):
         return builder.load(builder.gep(where, [index]))
-    found = ir.Constant(llvm_type(sig.return_type), ir.Undefined)
+    lanes = ir.Constant(llvm_type(sig.return_type), ir.Undefined)
     word = ir.IntType(32)
     for lane in range(lane_count(sig.return_type)):
         place = builder.gep(where, [builder.extract_element(index, word(lane))])
-        found = builder.insert_element(found, builder.load(place), word(lane))
-    return found
+        lanes = builder.insert_element(lanes, builder.load(place), word(lane))
+    return lanes
 
 
 def _square_of_rows(where, step, kind):
@@ -240,7 +240,8 @@ def tuned(name: str) -> Any:
         record = builder.module.globals.get(tuning.RECORD)
         if record is None:
             record = ir.GlobalVariable(builder.module, kind, tuning.RECORD)
-            record.linkage, record.initializer = "weak", kind([int(each) for each in row])
+            record.linkage = "weak"
+            record.initializer = kind([int(each) for each in row])
         number = builder.load(builder.gep(record, [word(0), word(place)]))
         number.set_metadata("invariant.load", builder.module.add_metadata([]))  # or it is read after each store
         return number

@@ -84,11 +84,11 @@ def _emit_column(builder, values, places):
     """Emit a vector of the lanes at some places, counted from the first vector on: one more vector at a time."""
     n = values[0].type.count
     column = values[0]
-    found = [place if place < n else 0 for place in places]
+    sources = [place if place < n else 0 for place in places]
     for k, vector in enumerate(values[1:], 1):
-        lanes = [n + place % n if place // n == k else at for place, at in zip(places, found, strict=True)]
+        lanes = [n + place % n if place // n == k else source for place, source in zip(places, sources, strict=True)]
         column = emit_shuffle(builder, column, lanes, vector)
-        found = list(range(n))
+        sources = list(range(n))
     return column
 
 

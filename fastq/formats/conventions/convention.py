@@ -1,7 +1,8 @@
-"""Convention: the arithmetic of one system, as fields."""
+"""Convention: the arithmetic of one system, as fields; and Coding: a code format under it."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from fastq.formats.qtypes import QTYPES, SUMS, QType
+from fastq.formats.granularity import Axis, kind_of
+from fastq.formats.qtypes import QTYPES, WIDE, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, shown
 from fastq.system.attributes import cached_property
 
@@ -50,8 +52,9 @@ class Convention:
     system : str
         The system and its functions.
     formats : tuple of str
-        Code formats that it supports; empty for all. "int32" is one of `quantize_linear` and `dequantize_linear` only,
-        and needs ``compute_type="float64"`` and an offset with code 0 as its own.
+        Code formats that it supports; empty for all. "int32" and "uint32" are those of `quantize_linear` and
+        `dequantize_linear` only, and need an offset that is the value of code 0, or of the middle; no code is above
+        the largest number of F that is one.
     schemes : tuple of str
         "asymmetric", "symmetric" or both.
     includes_zero : bool
@@ -75,7 +78,8 @@ class Convention:
         given, always come from what is kept.
     value_type : {"compute", "result"}
         Type to which each operation on the way from codes to values is rounded: F, and only the result to another
-        dtype that is asked for; or that dtype, if it is bfloat16 or float16, after F.
+        dtype that is asked for; or that dtype, if it is bfloat16 or float16, after F. The scale, and a zero point that
+        is an offset or inside, are rounded to it first.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     range_floor : float
@@ -101,12 +105,13 @@ class Convention:
         negative if ``-lo > hi``, or unless ``abs(lo) > abs(hi)``. So the end that is nearer to 0, or farther, has the
         code qmin. A range with a negative scale is read from its other end: formulas of zero points have hi in the
         place of lo, and lo in that of hi.
-    scale_rounding : {"nearest", "whole_steps", "power_of_two"}
+    scale_rounding : {"nearest", "whole_steps", "power_of_two", "whole_inverse"}
         With "whole_steps" the offset becomes a whole number of steps, after a scale that is degenerate was replaced: k
         is ``rint(offset / scale)``, and where it is finite and not 0 the scale becomes ``offset / k``; where it is 0
         the offset becomes 0. That needs an offset at the lowest code. With "power_of_two" an asymmetric scale becomes
         the smallest power of two, a normal number, by which the range has at most qmax - qmin steps, rounded by
-        ``rounding``.
+        ``rounding``. With "whole_inverse" an asymmetric scale below 1 becomes ``1 / floor(1 / scale)``, so that a unit
+        has a whole number of steps; where the quotient is infinite it stays.
     scale_floor : float, None or "root"
         Scales below it are degenerate, and so is 0; None: the smallest normal number of F, or of the type of operations
         where these are rounded to that of the input; "root": the square root of that number.
@@ -139,18 +144,39 @@ class Convention:
         ``round(x / scale + zero_point)``, else ``round(x / scale) + zero_point``.
     fused : bool
         Whether a product by the reciprocal and a zero point inside are rounded once, as their sum: float32 only.
+    exponent : {"floor", "ceil", "even", "even_float4", "ceil_of_quotient"}
+        Exponent of the scale of a block of an MX format, with m the largest magnitude of the block, L the largest
+        number of an element and emax the exponent of L: ``floor(log2(m)) - emax``; ``ceil(log2(m)) - emax``; with
+        "even" the first for m rounded half up to as many binary digits as elements have, with "even_float4" to those of
+        float4_e2m1fn; or ``ceil(log2(m / L))``, the quotient divided and rounded as ``scale_quotient`` and
+        ``operation_type`` say.
+    zero_exponent : {"least", "zero"}
+        Exponent of such a scale where m, or the quotient that it comes from, is 0: -127 or 0.
+    tensor_scale : {"largest", "one"}
+        The number that scales of blocks of "nvfp4" are multiplied by: the largest magnitude of the array over 2688, or
+        1.
+    block_scale_floor : float
+        The least scale of a block of "nvfp4" before it is rounded: 0.0, or from 2**-9, the smallest float8_e4m3fn, to
+        448.0. With 0.0 scales may be 0, whose codes are 0.
+    block_quotient : {"reciprocal", "divide"}
+        ``x * ((1 / tensor_scale) / scale)`` in "nvfp4", or ``x / F(scale * tensor_scale)``.
     offset_code : {"lowest", "zero", "middle"}
         The code with the offset as its value: for qmin the offset is lo, for 0 it is ``lo - qmin * scale``, or with
         "middle" ``(lo + hi - (qmin + qmax) * scale) / 2``.
     offset_rounding : {"nearest", "float32_below"}
         With "float32_below" the range begins at the largest float32 that is not above lo, subnormal ones left out, and
-        scale and offset are those of that range. Needs an offset at the lowest code.
-    quotient : {"divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range", "range_of_multiple"}
+        scale and offset are those of that range. Needs an offset.
+    quotient : {"divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range", "range_of_multiple", ...}
         ``x / scale``; the same, with the offset taken from x, in float64 and rounded to F; ``x * F(1 / F(scale))``;
-        ``x * F(1 / float64(scale))``; ``x / F(n * scale) * n`` with n = qmax - qmin; or ``x * n / F(n * scale)``. The
-        last two need an offset at the lowest code.
+        ``x * F(1 / float64(scale))``; ``x / F(n * scale) * n`` with n = qmax - qmin; or ``x * n / F(n * scale)``. Or
+        "steps_in_unit", ``x * i - offset * i``, with i the number of steps in a unit: ``F(1 / float64(scale))``,
+        rounded to a whole number first where it is above 1; values are ``steps / i + offset``. The last three need an
+        offset at the lowest code.
     rounding : {"half_even", "half_away", "half_up", "floor", "trunc"}
         The rounding of codes. "half_up" is ``floor(v + 0.5)``, the sum rounded in F.
+    float_ties : {"even", "first_code"}
+        The code of a float format for a number in the middle between two: the even one; or the one that comes first in
+        the order of codes, that of the smaller magnitude. What rounds to 0 is then 0.0, also from below.
     cut_from : int
         Bits of the integers that codes are cut from: steps are first rounded, half to even, to units of these integers,
         2**-(cut_from - bits). 0, or no more than the bits of codes: they are not.
@@ -207,7 +233,12 @@ class Convention:
     narrow_range: float | None = None
     scale_quotient: str = _one_of("divide", "reciprocal")
     scale_sign: str = _one_of("positive", "negative", "nearer_end", "farther_end")
-    scale_rounding: str = _one_of("nearest", "whole_steps", "power_of_two")
+    scale_rounding: str = _one_of("nearest", "whole_steps", "power_of_two", "whole_inverse")
+    exponent: str = _one_of("floor", "ceil", "even", "even_float4", "ceil_of_quotient")
+    zero_exponent: str = _one_of("least", "zero")
+    tensor_scale: str = _one_of("largest", "one")
+    block_scale_floor: float = 2.0**-6
+    block_quotient: str = _one_of("reciprocal", "divide")
     scale_floor: float | str | None = None
     tiny_scale: str = _one_of("nearest", "reaching")
     degenerate: float | str = 1.0
@@ -222,9 +253,11 @@ class Convention:
     offset_code: str = _one_of("lowest", "zero", "middle")
     offset_rounding: str = _one_of("nearest", "float32_below")
     quotient: str = _one_of(
-        "divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range", "range_of_multiple"
+        *("divide", "divide_in_float64", "reciprocal", "reciprocal_of_double", "range", "range_of_multiple"),
+        "steps_in_unit",
     )
     rounding: str = _one_of(*_ROUNDINGS)
+    float_ties: str = _one_of("even", "first_code")
     cut_from: int = 0
     decode: str = _one_of("point", "middle")
     symmetric_extreme: str = _one_of("magnitude", "signed", "signed_low")
@@ -260,6 +293,10 @@ class Convention:
         if not (_is_number(self.range_floor) and 0.0 <= self.range_floor <= sys.float_info.max):
             raise ValueError(f"range_floor must be 0.0 or a positive finite number, not {shown(self.range_floor)}")
         vars(self)["range_floor"] = float(self.range_floor)
+        floor = self.block_scale_floor  # less than 2**-9 may be rounded to 0, which is a scale with 0.0 alone
+        if not (_is_number(floor) and (floor == 0.0 or 2.0**-9 <= floor <= 448.0)):
+            raise ValueError(f"block_scale_floor must be 0.0, or from 2**-9 to 448.0, not {shown(floor)}")
+        vars(self)["block_scale_floor"] = float(self.block_scale_floor)
         vars(self)["degenerate"] = str(degenerate) if isinstance(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a valid scale: None or a positive number")
@@ -271,11 +308,11 @@ class Convention:
             raise ValueError("an offset has no symmetric scheme: schemes must be ('asymmetric',)")
         if not 0 <= self.cut_from <= 32:
             raise ValueError(f"cut_from must be 0 to 32 bits, not {self.cut_from}")
-        if self.by_range and (self.zero_point, self.offset_code) != ("offset", "lowest"):
+        if self.divides_steps and (self.zero_point, self.offset_code) != ("offset", "lowest"):
             raise ValueError(f"quotient={self.quotient!r} needs zero_point='offset' and offset_code='lowest'")
         if self.operation_type == "input" and "float64" in (self.parameter_type, self.stored_type):
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
-        if self.operation_type == "input" and self.by_range:
+        if self.operation_type == "input" and self.divides_steps:
             raise ValueError(
                 f"operation_type='input' needs a quotient other than {self.quotient!r}, which decodes values"
             )
@@ -284,8 +321,8 @@ class Convention:
                 "operation_type='input' needs compute_type='input', which rounds to half precision once more"
             )
         at_lowest = (self.zero_point, self.offset_code) == ("offset", "lowest")
-        if self.offset_rounding == "float32_below" and not at_lowest:
-            raise ValueError("offset_rounding='float32_below' needs zero_point='offset' and offset_code='lowest'")
+        if self.offset_rounding == "float32_below" and self.zero_point != "offset":
+            raise ValueError("offset_rounding='float32_below' needs zero_point='offset'")
         if self.tiny_scale == "reaching" and self.symmetric_extreme != "magnitude":
             raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude', which gives positive scales")
         in_halves = self.operation_type == "compute" and self.stored_type not in ("float64", "float32")
@@ -293,7 +330,7 @@ class Convention:
             raise ValueError(
                 "codes_by='unrounded' needs operation_type='compute' and scales that are kept in F or half precision"
             )
-        if self.codes_by == "unrounded" and self.by_range:
+        if self.codes_by == "unrounded" and self.divides_steps:
             raise ValueError(
                 f"codes_by='unrounded' needs a quotient other than {self.quotient!r}, which decodes values"
             )
@@ -308,6 +345,8 @@ class Convention:
                 "scale_from='inverse' needs quotient='reciprocal_of_double', stored_type='float64', zero_point='float' "
                 "and parameter_type='compute'"
             )
+        if self.value_type == "result" and self.divides_steps:
+            raise ValueError(f"value_type='result' needs a quotient other than {self.quotient!r}, which decodes values")
         if self.scale_rounding == "whole_steps" and not at_lowest:
             raise ValueError("scale_rounding='whole_steps' needs zero_point='offset' and offset_code='lowest'")
         self._check_variants()
@@ -316,9 +355,9 @@ class Convention:
         fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "zero_point", "codes_by"}
         known = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
-            as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES))
+            as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES, *WIDE))
             as_choice(name, "a field of variants", sorted(known))
-        formats = ("", *(condition for condition, *_ in self.variants if condition in QTYPES))
+        formats = ("", *(condition for condition, *_ in self.variants if condition not in _CONDITIONS))
         for scheme in self.schemes if self.variants else ():
             for part in ("array", "channels", "blocks"):
                 for code_format in formats:
@@ -327,18 +366,16 @@ class Convention:
     def _check_formats(self) -> None:
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
             raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
-        for name, known in (("formats", (*QTYPES, SUMS.name)), ("searched_signed", QTYPES)):
+        for name, known in (("formats", (*QTYPES, *WIDE)), ("searched_signed", QTYPES)):
             if not _are_of(getattr(self, name), known):
                 raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
-        of_zero = (self.compute_type, self.zero_point) == ("float64", "offset") and self.offset_code != "lowest"
-        if SUMS.name in self.formats and not of_zero:
-            raise ValueError(
-                "format int32 needs compute_type='float64' and zero_point='offset' of another code than qmin"
-            )
+        wide = [name for name in self.formats if name in WIDE]
+        if wide and (self.zero_point != "offset" or self.offset_code == "lowest"):
+            raise ValueError(f"format {wide[0]} needs zero_point='offset' of the code 0 or the middle")
         if not ((isinstance(self.narrow, str) and self.narrow == "all") or _are_of(self.narrow, QTYPES)):
             raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
         for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):
-            as_choice(name, "a format of reduced", QTYPES)
+            as_choice(name, "a format of reduced", (*QTYPES, *WIDE))
             if as_int(first, "a code of reduced") >= as_int(last, "a code of reduced"):
                 raise ValueError(f"reduced must have its first code before the last, not {first} and {last} for {name}")
 
@@ -372,6 +409,19 @@ class Convention:
     def by_range(self) -> bool:
         """Whether values are divided by the range of all codes."""
         return self.quotient in ("range", "range_of_multiple")
+
+    @property
+    def divides_steps(self) -> bool:
+        """Whether values are quotients of steps, not products."""
+        return self.by_range or self.quotient == "steps_in_unit"
+
+    def scales_by_array(self, qtype: QType) -> bool:
+        """Return whether the scales of all blocks depend on the largest magnitude of the array."""
+        return qtype.has_tensor_scale and self.tensor_scale == "largest"
+
+    def allows_zero_scale(self, qtype: QType) -> bool:
+        """Return whether scales that a format prescribes may be 0."""
+        return qtype.has_tensor_scale and self.block_scale_floor == 0.0
 
     def parts_of_steps(self, qtype: QType) -> float:
         """Return how many parts of a step there are to which steps are rounded first; 0 if they are not."""
@@ -411,6 +461,53 @@ class Convention:
         from_range = self.symmetric_extreme != "magnitude" or self.scale_sign != "positive"
         of_variant = any(name == "scale_sign" and value != "positive" for _, name, value in self.variants)
         return from_range or of_variant or self.degenerate == "value" or bool(self.searched_signed)
+
+
+# --- a code format under a convention ---------------------------------------------------------------------------------
+
+
+class Coding(NamedTuple):
+    """A code format as a convention uses it in one scheme."""
+
+    convention: Convention  # its fields as they are in that scheme
+    parameters: tuple[float, float]  # the first and the last of the codes that parameters are made for
+    codes: tuple[float, float]  # the first and the last code in use
+    compute: np.dtype[Any]  # the type to compute in
+    scale: np.dtype[Any]  # the types of scales and zero points
+    zero_point: np.dtype[Any]
+
+
+_under = functools.lru_cache(256)(Convention.under)
+
+
+def coding_of(
+    convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: np.dtype[Any]
+) -> Coding:
+    """Return a format under a convention, for parameters along an axis of values of a compute type."""
+    in_scheme = convention
+    if convention.variants:
+        in_scheme = _under(convention, symmetric, kind_of(axis, block_size), qtype.format)
+    compute = in_scheme.computes_in(compute)
+    parameters = in_scheme.parameter_range(qtype, symmetric)
+    first, last = (qtype.qmin, qtype.qmax) if in_scheme.clamp == "format" else parameters
+    codes = first, _largest_up_to(last, compute) if exceeds_digits(qtype, compute) else last
+    scale, zero_point = in_scheme.dtypes(qtype, compute)
+    return Coding(in_scheme, parameters=parameters, codes=codes, compute=compute, scale=scale, zero_point=zero_point)
+
+
+def exceeds_digits(qtype: QType, compute: np.dtype[Any]) -> bool:
+    """Return whether codes have more digits than numbers of a compute type."""
+    return not qtype.element and qtype.bits > np.finfo(compute).nmant + 1
+
+
+def _largest_up_to(code: float, compute: np.dtype[Any]) -> float:
+    """Return the largest number of a compute type that is not above a code."""
+    # contract 7.8
+    near = compute.type(code)
+    return float(near if float(near) <= code else np.nextafter(near, compute.type(0)))
+
+
+# --- fields -----------------------------------------------------------------------------------------------------------
 
 
 def _is_number(value: object) -> TypeGuard[float]:

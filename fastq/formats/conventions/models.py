@@ -18,6 +18,16 @@ _TORCHAO = replace(
 
 _INTX = tuple(f"int{bits}" for bits in range(8, 0, -1))
 
+_MX = ("mxfp4", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2")
+
+_TORCHAO_CEIL = Convention(
+    "torchao-ceil",
+    "torchao: MXTensor.to_mx, ScaleCalculationMode.CEIL; its FLOOR is onnx",
+    formats=_MX,
+    schemes=("symmetric",),
+    exponent="ceil",
+)
+
 _NBITS = Convention(
     "matmul-nbits",
     "ONNX Runtime: weights of MatMulNBits, quantize_matmul_4bits and quantize_matmul_8bits",
@@ -54,10 +64,30 @@ ROWS = (
         stored_type="input",
         scale_floor=0.0,
     ),
+    _TORCHAO_CEIL,
+    replace(
+        _TORCHAO_CEIL,
+        name="torchao-even",
+        system="torchao: MXTensor.to_mx, ScaleCalculationMode.EVEN",
+        exponent="even",
+    ),
+    replace(
+        _TORCHAO_CEIL,
+        name="torchao-rceil",
+        system="torchao: MXTensor.to_mx, ScaleCalculationMode.RCEIL",
+        exponent="ceil_of_quotient",
+    ),
+    Convention(
+        "torchao-nvfp4",
+        "torchao: NVFP4Tensor.to_nvfp4 without a scale of the array; that with per_tensor_amax_to_scale is onnx",
+        formats=("nvfp4",),
+        schemes=("symmetric",),
+        tensor_scale="one",
+    ),
     Convention(
         "compressed-tensors",
         "compressed-tensors (vLLM): calculate_qparams, quantize",
-        formats=("int8", "int4", "int2", "float8_e4m3fn"),
+        formats=("int8", "int4", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "mxfp6_e2m3"),
         operation_type="input",
         scale_floor=0.0,
         degenerate="epsilon",
@@ -65,6 +95,8 @@ ROWS = (
         zero_point_inside=True,
         searched_signed=("int4", "int2"),
         narrow=(),
+        exponent="even_float4",
+        variants=(("mxfp6_e2m3", "exponent", "even"), ("mxfp6_e2m3", "zero_point_inside", False)),
     ),
     _NBITS,
     replace(
@@ -96,11 +128,12 @@ ROWS = (
     ),
     Convention(
         "hqq",
-        "HQQ: Quantizer.quantize, optimize=False, round_zero=False",
+        "HQQ: HQQLinear and Quantizer.quantize, optimize=False, round_zero=False",
         formats=("uint8", "uint6", "uint5", "uint4", "uint3", "uint2", "uint1"),
         schemes=("asymmetric",),
         includes_zero=False,
         stored_type="float64",
+        value_type="result",
         scale_from="inverse",
         narrow_range=1e-4,
         scale_floor=5e-5,
@@ -123,6 +156,19 @@ ROWS = (
         degenerate="floor",
         zero_point="offset",
         variants=(("uint1", "scale_sign", "positive"), ("uint1", "scale_rounding", "nearest")),
+    ),
+    Convention(
+        "mlx-float",
+        "MLX: quantize and dequantize, modes mxfp4, mxfp8 and nvfp4",
+        formats=("mxfp4", "mxfp8_e4m3", "nvfp4"),
+        schemes=("symmetric",),
+        operation_type="input",
+        exponent="ceil_of_quotient",
+        zero_exponent="zero",
+        tensor_scale="one",
+        block_scale_floor=0.0,
+        block_quotient="divide",
+        variants=(("mxfp4", "float_ties", "first_code"), ("nvfp4", "float_ties", "first_code")),
     ),
     Convention(
         "nncf",

@@ -1,4 +1,4 @@
-"""The table of conventions."""
+"""The table of conventions, and which formats the systems have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import cast
 
 from fastq.formats.conventions import frameworks, lessons, media, models, science, vectors
 from fastq.formats.conventions.convention import Convention
+from fastq.formats.qtypes import QType
 from fastq.system.arguments import did_you_mean, shown
 
 DEFAULT = "onnx"
@@ -32,3 +33,25 @@ def as_convention(convention: str | Convention) -> Convention:
         text = shown(convention)
         hint = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
         raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {text}{hint}") from None
+
+
+def check_written(convention: Convention, qtype: QType) -> None:
+    """Raise ValueError for codes of 32 bits unless the system of a convention has them."""
+    if qtype.bits > 16 and qtype.name not in convention.formats:
+        known = " or ".join(repr(row.name) for row in CONVENTIONS.values() if qtype.name in row.formats)
+        raise ValueError(f"convention must be {known} for dtype {qtype}, not {convention.name!r}")
+
+
+def check_format(convention: Convention, qtype: QType) -> None:
+    """Raise ValueError unless the system of a convention supports the format."""
+    formats = convention.formats
+    if (qtype.element or qtype.block_size) and qtype.name not in formats and convention.name != DEFAULT:
+        known = [DEFAULT, *(row.name for row in CONVENTIONS.values() if qtype.name in row.formats)]
+        wanted = " or ".join(map(repr, known))
+        raise ValueError(f"convention must be {wanted} for dtype {qtype}, not {convention.name!r}")
+    if qtype.element and convention.zero_point != "integer":
+        raise ValueError(
+            f"convention {convention.name!r} has zero points that are not codes, which dtype {qtype} requires"
+        )
+    if formats and qtype.format not in formats:
+        raise ValueError(f"dtype must be one of {', '.join(formats)} for convention {convention.name!r}, not {qtype}")

@@ -42,7 +42,7 @@ class Body(NamedTuple):
     row: Any = None
     # ``f(spec, operands, args, shared, i, kind)``: return the results of elements from i on, a Vec or scalar type of
     # them, as `store_elements` takes them, and the status; `shared` are scale and zero point of all, if there are any
-    elements: Any = None
+    compute: Any = None
     reduction: Reduction | None = None  # None where parameters are given, or results are as many as elements
     # results, besides those of a reduction, that each thread has for itself, and the argument that tells how many of
     # them belong to a parameter; "" stands for one

@@ -58,9 +58,9 @@ def _round_at(spec, operands, args, shared, i, kind):
     magnitude = bits & v.constant((1 << operands.src.dtype.bitwidth - 1) - 1, bits)
     rounded = _round_bits(spec, bits, _dropped_bits(spec, operands, args, magnitude))
     infinity = v.constant((2 * bias + 1) << mantissa, magnitude)
-    if spec.op == "bitround":
-        return v.select(magnitude > infinity, bits, v.convert(rounded, operands.src.dtype)), 0
-    return v.select(magnitude >= infinity, bits, v.convert(rounded, operands.src.dtype)), 0
+    # NaN stays; so does infinity, which the table has no row for, and which a fixed number of bits rounds to itself
+    stays = magnitude > infinity if spec.op == "bitround" else magnitude >= infinity
+    return v.select(stays, bits, v.convert(rounded, operands.src.dtype)), 0
 
 
-BODIES[BitRoundOperands] = Body(elements=_round_at)
+BODIES[BitRoundOperands] = Body(compute=_round_at)

@@ -31,4 +31,4 @@ def _pack(spec, operands, args, shared, i, kind):
     return v.select(v.is_nan(x), v.convert(args.nan_code, integer), codes), 0
 
 
-BODIES[PackOperands] = Body(elements=_pack)
+BODIES[PackOperands] = Body(compute=_pack)

@@ -35,4 +35,4 @@ def _unpack(spec, operands, args, shared, i, kind):
     return values, 0
 
 
-BODIES[UnpackOperands] = Body(elements=_unpack)
+BODIES[UnpackOperands] = Body(compute=_unpack)

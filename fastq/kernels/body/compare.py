@@ -35,7 +35,7 @@ def _parameters_at(spec, operands, args, parameters, k, kind):
 
 def _float_code(pointer):
     """Return the format of float codes, None of integer codes and of floats that are values."""
-    return pointer.dtype.row if isinstance(pointer.dtype, Minifloat) and pointer.dtype.row.bits <= 8 else None
+    return pointer.dtype.format if isinstance(pointer.dtype, Minifloat) and pointer.dtype.format.bits <= 8 else None
 
 
 def _next_tie(row):
@@ -82,7 +82,7 @@ def perhaps_clamped(spec, x, s, args, pointer):
         most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
         limit = v.constant(most, x) * s.scale
         return (v.absolute(x) < (limit * s.tensor if spec.scale_kind == "tensor" else limit)) ^ True
-    if rule.by_range:  # a division either way
+    if rule.divides_steps:  # a division either way
         return clamp_mask(spec, x, s, args, pointer)
     reach = v.constant(0.25 if rule.is_nearest else -0.25, s.scale)
     dtype = computes_in(spec, s.scale)
@@ -219,7 +219,7 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
         total, i = _add_vecs(spec, operands, args, parameters, i, i + geometry.size_of_run(args, left), total)
         left = geometry.left_after_run(args, left)
     _store_total(sums, total)
-    return many, i, geometry.row_end_of(args, i, left), status_of(_has_nan(total), False)
+    return many, i, geometry.row_end_of(args, i, left), status_of(nan=_has_nan(total))
 
 
 @traced
@@ -260,7 +260,7 @@ def add_errors(spec, operands, args, parameters, i, end):
             k += 1
         nan |= _has_nan(rest)
         _store_total(sums, rest)
-    return status_of(nan, False)
+    return status_of(nan=nan)
 
 
 @traced

@@ -119,7 +119,7 @@ def _by_parameters(spec, operands, args, p, i, end):
     """Convert i..end by the parameters with index p; return the status."""
     scale, zero_point = parameters.load_parameters(spec, operands, args, p, v.dtype_of(operands.scale))
     ahead = prefetch_distance(operands.src)
-    return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
+    return status_of(nan=convert_run(spec, operands, args, scale, zero_point, i, end, ahead))
 
 
 # --- prepared scales in memory: computed side by side in the lanes of a register, used one after the other ------------
@@ -140,7 +140,7 @@ def prepare_lanes(spec, scales, zero_points, args, memory, n):
 
 @traced
 def store_prepared(memory, n, s):
-    """Store n prepared scales, a lane each."""
+    """Store n prepared scales, a lane each: the n numbers of one field after those of another, `base` as the last."""
     scale, second, _, *others = s  # second: zero point or tensor scale
     for field, lanes in enumerate((scale, second, *others)):
         v.store(memory, field * n, lanes)
@@ -149,7 +149,7 @@ def store_prepared(memory, n, s):
 
 @traced
 def load_prepared(spec, memory, n, k):
-    """Load number k of n prepared scales."""
+    """Load number k of n prepared scales, which `store_prepared` stored field by field."""
     scale, second, *others = [memory[field * n + k] for field in range(5)]
     kind = formulas.PreparedBlockScale if spec.scale_kind == "tensor" else formulas.PreparedScale
     return kind(scale, second, _bases(memory, n)[k], *others)
@@ -177,7 +177,7 @@ def _batch_size(spec, operands):
 def _convert_batch(spec, operands, args, p, i, row_end, limit):
     """Convert consecutive runs from index p on; stop before a group in which a run needs a division.
 
-    If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
+    If packed runs are more than one, all of them fill whole bytes (see `arrange_packed`).
     """
     src = operands.src
     dst = operands.dst
@@ -199,7 +199,7 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
         else:
             i, left, nan = _convert_runs_of_more(spec, operands, args, p + done, i, left, runs, memory)
         done = done + runs
-        status = status | status_of(nan, False)
+        status = status | status_of(nan=nan)
     return done, i, geometry.row_end_of(args, i, left), status
 
 
@@ -368,7 +368,7 @@ def _by_range(spec, operands, args, p, i, end):
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
     ahead = max(length if length <= _prefetch_row() else 0, prefetch_distance(operands.src))
     nan_reported = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
-    return status_of(nan_reported, infinite)
+    return status_of(nan=nan_reported, infinite=infinite)
 
 
 @traced

@@ -45,7 +45,7 @@ def _count_piece(spec, operands, args, p, i, end):
     elif not lo <= hi:  # of nothing but NaN
         return 0
     infinity = v.constant(float("inf"), lo)
-    status = status_of(nan & spec.refuses_nan, (lo == -infinity) | (hi == infinity))
+    status = status_of(nan=nan & spec.refuses_nan, infinite=(lo == -infinity) | (hi == infinity))
     if status:
         return status
     counts = p * args.counts
@@ -123,11 +123,11 @@ def _move(counts, first, step, bins, bits, steps):
     for k in range(bins):
         count = counts[first + k * step]
         counts[first + k * step] = 0
-        counts[first + _widened(k, bits, steps) * step] += count
+        counts[first + _bin_after_widening(k, bits, steps) * step] += count
 
 
 @traced
-def _widened(k, bits, steps):
+def _bin_after_widening(k, bits, steps):
     """Return in which bin the elements of bin k are once the narrowest bins are 2**steps times as wide."""
     octave = k >> bits
     if octave > steps:

@@ -96,7 +96,7 @@ def min_max_of_run(src, i, end, vec):
 def _reduce_run(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     store_min_max(operands, p, v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p]), nan)
-    return status_of(nan, False)
+    return status_of(nan=nan)
 
 
 # --- short runs: as many as a square has rows, whose elements are transposed in registers ----------------------------
@@ -144,23 +144,23 @@ def longest(src):
 def _merge_square(spec, operands, p, i, size, vec, memory):
     """Merge as many runs from i on as `vec` has lanes into the results from p on."""
     n = v.count(vec)
-    step = 0
+    offset = 0  # in each run
     state = load_state(operands, p, vec)
-    nans = state[0] != state[0]
+    nans = state[0] != state[0]  # none: results are never NaN
     line = v.LINE * 8 // v.bits_of(operands.src)
     if size >= line:  # which the CPU does not fetch ahead
         for k in range(0, n * size, line):
             v.prefetch(operands.src, i + k + prefetch_ahead())
-    while step < size:  # some elements of each run; the last ones may overlap those before
-        step = max(min(step, size - n), 0)
-        _transpose(operands.src, i + step, size, vec, memory)
+    while offset < size:  # some elements of each run; the last ones may overlap those before
+        offset = max(min(offset, size - n), 0)
+        _transpose(operands.src, i + offset, size, vec, memory)
         for j in range(min(n, size)):
             x = load_elements(memory, j * n, vec)
             nans = nans | (x != x)
             state = add_to_state(operands, x, state)
-        step += n
+        offset += n
     finish_state(operands, p, state, nans)
-    return status_of(v.any_lane(nans), False)
+    return status_of(nan=v.any_lane(nans))
 
 
 @traced

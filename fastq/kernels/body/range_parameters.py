@@ -15,7 +15,8 @@ from fastq.kernels.spec import status_of
 @traced
 def parameters_of_ranges(spec, operands, args, units):
     """Convert ranges start..stop to scales and zero points by the scheme."""
-    return status_of(False, _convert_ranges(spec, operands, args, units.start, units.stop, fewest_lanes(operands)))
+    infinite = _convert_ranges(spec, operands, args, units.start, units.stop, fewest_lanes(operands))
+    return status_of(infinite=infinite)
 
 
 @traced
@@ -28,7 +29,7 @@ def parameters_of_many_ranges(spec, operands, args, units):
     few = fewest_lanes(operands)
     whole = units.stop - (units.stop - units.start) % v.count(vec)
     infinite = _convert_ranges(spec, operands, args, units.start, whole, vec)
-    return status_of(False, infinite | _convert_ranges(spec, operands, args, whole, units.stop, few))
+    return status_of(infinite=infinite | _convert_ranges(spec, operands, args, whole, units.stop, few))
 
 
 @traced
@@ -41,7 +42,7 @@ def kept_parameters(spec, operands, args, units):
         _keep(spec, operands, p, vec)
     for p in range(whole, units.stop):
         _keep(spec, operands, p, v.Vec(scale.dtype, 1))
-    return status_of(False, False)
+    return status_of()
 
 
 @traced

@@ -164,29 +164,35 @@ def _no_errors(spec, operands):
 
 @traced
 def _first_group(spec, operands, args, tried):
-    """Compute the parameters of the first candidates of a range, of which one is the whole range, or what was found."""
+    """Compute the parameters of the first candidates of a range.
+
+    The very first is the whole range, or in a second search the best range of the first. Its step gives the unit in
+    which the errors of all candidates are counted; if an end is not finite it is 0, and nothing is searched.
+    """
     lo, hi = tried.lo, tried.hi
     scale, zero_point = _parameters(spec, operands, args, tried, 0)
     unit = _units_of_one(spec, args, v.first(scale), lo)
     zero = v.constant(0, lo)
-    unit = zero if lo - lo != zero or hi - hi != zero else unit
-    return _group(spec, args, scale, zero_point, unit, _no_errors(spec, operands))
+    unit = zero if lo - lo != zero or hi - hi != zero else unit  # infinity minus itself is NaN
+    return _group(spec, args, scale, zero_point, tried, unit, _no_errors(spec, operands))
 
 
 @traced
 def _next_group(spec, operands, args, tried, unit, first):
     """Compute the parameters of the candidates from `first` on, and what their errors are at least.
 
-    Where importance counts nothing is known of that.
+    Both ends of a range are elements, so an error is at least that of either one. With importance it may be less: the
+    weights of these elements are not known here.
     """
     scale, zero_point = _parameters(spec, operands, args, tried, first)
-    group = _group(spec, args, scale, zero_point, unit, _no_errors(spec, operands))
-    if not group.ready or args.period > 0:
+    group = _group(spec, args, scale, zero_point, tried, unit, _no_errors(spec, operands))
+    has_importance = args.period > 0
+    if not group.ready or has_importance:
         return group
-    one = types.float32(1)
-    at_low = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.lo), group), one, group.bound)
-    at_high = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.hi), group), one, group.bound)
-    return _group(spec, args, scale, zero_point, unit, v.maximum(at_low, at_high))
+    weight = types.float32(1)
+    at_low = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.lo), group), weight, group.bound)
+    at_high = _add_power(spec, _units_of(spec, _values_to_search(spec, tried.hi), group), weight, group.bound)
+    return _group(spec, args, scale, zero_point, tried, unit, v.maximum(at_low, at_high))
 
 
 @traced
@@ -197,23 +203,25 @@ def _parameters(spec, operands, args, tried, first):
 
 
 @traced
-def _group(spec, args, scale, zero_point, unit, bound):
+def _group(spec, args, scale, zero_point, tried, unit, bound):
     """Prepare the parameters of candidates, for values and for values in units.
 
     These are the same numbers times a power of two, as nothing overflows or underflows with the scales that are usable.
+    The values of a range whose scale was replaced may be that many units that they do.
     """
     s = _prepare_for_search(spec, formulas.prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
     step = _step(spec, args, scale, v.lane_type(s.scale))
     smallest = v.constant(2.0**-80, step)
     largest = v.constant(2.0**100, step)
     ready = v.any_lane((step > smallest) & (step < largest) ^ True) ^ True
+    ready = ready & (v.maximum(-tried.lo, tried.hi) * unit < 2.0**100)
     return _Group(scale, zero_point, s, _in_units(spec, s, unit), ready, unit, bound)
 
 
 @traced
 def _prepare_for_search(spec, s):
     """Return prepared scales; if scales are in units of one for the array, the factor becomes that of the format."""
-    return s._replace(factor=formulas.nvfp4_factor(s.scale, s.tensor)) if spec.scale_kind == "tensor" else s
+    return s._replace(factor=formulas.nvfp4_factor(spec, s.scale, s.tensor)) if spec.scale_kind == "tensor" else s
 
 
 @traced
@@ -225,6 +233,8 @@ def _in_units(spec, s, unit):
     s = s._replace(scale=s.scale * unit)
     if spec.rule.by_range:
         return s._replace(zero_point=s.zero_point * unit, factor=s.factor * unit)
+    if spec.rule.divides_steps:
+        return s._replace(zero_point=s.zero_point * unit, factor=s.factor / unit)
     return s._replace(zero_point=s.zero_point * unit) if spec.rule.zero == "offset" else s
 
 
@@ -271,7 +281,7 @@ def _units_of_one(spec, args, scale, like):
     if spec.code is None:
         exponent = exponent - v.minimum((v.bitcast(steps, word) >> mantissa) - bias, v.constant(MOST_BITS, exponent))
     else:
-        exponent = exponent - spec.code.row.emax
+        exponent = exponent - spec.code.format.emax
     bounded = v.minimum(v.maximum(exponent, v.constant(1 - bias, exponent)), v.constant(bias, exponent))
     units = v.bitcast(v.convert((bounded + bias) << mantissa, word), dtype)
     return v.select(formulas.is_infinite(scale), v.constant(0, step), units)
@@ -306,7 +316,7 @@ def _add_errors(spec, operands, args, group, i, end, errors):
             done = piece.whole
     weights, step, at = _weights(args, i)
     for k in range(done, piece.whole, spec.lanes_each):
-        weight = _side_by_side(spec, weights, step * (at + k), errors)
+        weight = _load_for_each_candidate(spec, weights, step * (at + k), errors)
         errors = _add_power(spec, _units_from(spec, piece, group, k), weight, errors)
     for k in range(piece.whole, n):
         units = _in_first_lanes(spec, _units_of(spec, piece.values[k], group))
@@ -372,7 +382,7 @@ def _short_sums(spec, piece, group):
 
 
 @traced
-def _side_by_side(spec, pointer, k, like):
+def _load_for_each_candidate(spec, pointer, k, like):
     """Load as many numbers as a candidate has lanes, for each candidate."""
     kind = pointer.dtype if spec.lanes_each == 1 else v.Vec(pointer.dtype, spec.lanes_each)
     return v.repeated(v.load(pointer, k, kind), v.Vec(pointer.dtype, like.n))
@@ -402,7 +412,12 @@ def _add_errors_by_division(spec, operands, args, group, i, end, errors):
 def _units_from(spec, piece, group, k):
     """Return the errors of elements of a piece from number k on, of as many as a candidate has lanes."""
     like = group.prepared.scale
-    return _units(spec, _side_by_side(spec, piece.values, k, like), _side_by_side(spec, piece.in_units, k, like), group)
+    return _units(
+        spec,
+        _load_for_each_candidate(spec, piece.values, k, like),
+        _load_for_each_candidate(spec, piece.in_units, k, like),
+        group,
+    )
 
 
 @traced
@@ -435,6 +450,8 @@ def _units(spec, x, in_units, group):
 @traced
 def _magnitude_ratio(spec, x, s):
     """Divide magnitudes by a prepared scale, to be rounded to float codes; they are not far beyond those."""
+    if spec.scale_kind == "tensor":
+        return formulas.nvfp4_ratio(spec, x, s.factor)
     return x * s.factor if spec.scale_kind else in_half(spec, formulas.quotient(x, s))
 
 

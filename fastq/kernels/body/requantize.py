@@ -24,7 +24,7 @@ def channels(spec, operands, args, units):
         fits &= multiplier < spec.below
         operands.first[p] = first_word(spec, multiplier)
         operands.second[p] = second_word(spec, _bias_at(spec, operands, p), zero_point)
-    return status_of(False, not fits)
+    return status_of(infinite=not fits)
 
 
 @traced
@@ -39,7 +39,7 @@ def _bias_at(spec, operands, p):
 
 
 def _make_visitor(words):
-    """Make what visits i..end; ``words(where, index, i, kind)`` gives the words of the lanes from i on."""
+    """Make what visits i..end; ``words(pointer, p, i, kind)`` gives the words of the lanes from i on."""
 
     @traced
     def piece(context, i, vec):

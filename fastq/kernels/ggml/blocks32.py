@@ -13,7 +13,7 @@ from fastq.kernels.ggml.fields import store_block
 from fastq.kernels.ggml.spec import GROUP, half, is_special, values_from
 from fastq.kernels.load_store import prefetch_lanes
 from fastq.kernels.status import HAS_INFINITE_RANGE
-from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
+from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, make_block_extremes
 from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, write_pointer
 
 _blocks_ahead = v.tuned("prefetch_blocks")  # while codes are written, for the extremes of the groups to come
@@ -95,21 +95,21 @@ def values(spec, src, i):
 def _extremes_of_block(context, k):
     """Reduce block k of a group to `BlockExtremes` in a register."""
     spec, src = context
-    reduce = magnitudes_of if spec.row.extent == "magnitude" else ends_of
+    reduce = magnitudes_of if spec.block_format.extent == "magnitude" else ends_of
     return reduce(values(spec, src, k * BLOCK), GROUP)
 
 
-block_extremes = side_by_side(_extremes_of_block)
+block_extremes = make_block_extremes(_extremes_of_block)
 
 
 @traced
 def scaled_extent(spec, src, s):
     """Return what the scales of a group are a fraction of, and what is subtracted from values before."""
-    if spec.row.extent == "magnitude":
+    if spec.block_format.extent == "magnitude":
         size = v.bitcast(s.high, types.float32)
         return size, v.full_like(v.constant(0, size), size)
     zero = v.full_like(v.constant(0, s.low), s.low)
-    if spec.row.extent == "signed":
+    if spec.block_format.extent == "signed":
         extent = v.select(s.high > -s.low, s.high, s.low)
         return _with_signs(spec, src, extent, v.any_lane(s.high == -s.low)), zero
     low = _with_signs(spec, src, s.low, v.any_lane(s.low == zero))
@@ -139,10 +139,10 @@ def _with_first_signs(spec, src, extreme):
 @traced
 def is_extreme(spec, x, extreme):
     """Mask of the lanes where the extreme is, whatever its sign where that is in doubt."""
-    return v.absolute(x) == v.absolute(extreme) if spec.row.extent == "signed" else x == extreme
+    return v.absolute(x) == v.absolute(extreme) if spec.block_format.extent == "signed" else x == extreme
 
 
-class Parameters(NamedTuple):
+class BlockParameters(NamedTuple):
     """Return stored parameters of blocks, the input of `codes_of`, and a mask of blocks without finite ones."""
 
     scale: Any
@@ -158,27 +158,27 @@ def parameters(spec, extent, lowest):
 
     Codes are taken with the scale before it is rounded to float16.
     """
-    scale = extent / v.constant(spec.row.steps, extent)
+    scale = extent / v.constant(spec.block_format.steps, extent)
     zero = v.full_like(v.constant(0, scale), scale)
     inverse = v.select(scale == zero, zero, v.constant(1, scale) / scale)
     usable = v.absolute(inverse) < v.constant(float("inf"), scale)
     stored = half(spec, scale)
     least = half(spec, lowest)
     shift = lowest
-    if spec.row.extent == "signed":  # what to add before truncation
-        shift = v.select(usable, v.constant(spec.row.zero + 0.5, lowest), v.full_like(0.5, lowest))
+    if spec.block_format.extent == "signed":  # what to add before truncation
+        shift = v.select(usable, v.constant(spec.block_format.zero + 0.5, lowest), v.full_like(0.5, lowest))
     refused = is_special(spec, stored) | is_special(spec, least)
-    return Parameters(stored, least, v.select(usable, inverse, zero), shift, refused)
+    return BlockParameters(stored, least, v.select(usable, inverse, zero), shift, refused)
 
 
 @traced
 def codes_of(spec, x, inverse, shift):
     """Compute the codes of a block as int32; in a block that is refused they are undefined."""
-    if spec.row.extent == "magnitude":
+    if spec.block_format.extent == "magnitude":
         # half less one ulp, with the sign of x: the sum's fraction is cut to the nearest whole number, halves away
         word = v.bitcast(x, types.int32)
         towards = v.bitcast((word & v.constant(_SIGN, word)) | v.constant(_BELOW_HALF, word), types.float32)
         return v.bounded_to_integer(x * inverse + towards, types.int32)
-    signed = spec.row.extent == "signed"
+    signed = spec.block_format.extent == "signed"
     position = x * inverse + shift if signed else (x - shift) * inverse + v.constant(0.5, x)
-    return v.bounded_to_integer(v.minimum(position, v.constant(float(2**spec.row.bits - 1), x)), types.int32)
+    return v.bounded_to_integer(v.minimum(position, v.constant(float(2**spec.block_format.bits - 1), x)), types.int32)

@@ -129,7 +129,7 @@ def _memories(builder, numbers: types.NamedTuple, value) -> dict[str, Any]:
 @v.instruction(lambda spec, numbers, rows: types.void(spec, numbers, rows))
 def pack(context, builder, sig, spec, numbers, rows):
     """Write the bytes of sixteen blocks as rows."""
-    form = sig.args[0].row
+    form = sig.args[0].block_format
     memories = _memories(builder, sig.args[1], numbers)
     for at, row in _emit_rows(builder, form, form.fields, memories, _MOST).items():
         _emit_store(builder, rows, _I64(at * LANES), row)
@@ -138,7 +138,7 @@ def pack(context, builder, sig, spec, numbers, rows):
 @v.instruction(lambda spec, numbers: types.void(spec, numbers))
 def keep_stored(context, builder, sig, spec, numbers):
     """Write the scales and smallest values of sub-blocks as a reader finds them: some fall into bits of others."""
-    form = sig.args[0].row
+    form = sig.args[0].block_format
     memories = _memories(builder, sig.args[1], numbers)
     fields = form.fields_of("scales", "mins")
     rows = _emit_rows(builder, form, fields, memories, 1)
@@ -158,7 +158,7 @@ def keep_stored(context, builder, sig, spec, numbers):
 )
 def store_block(context, builder, sig, spec, dst, i, d, least, codes):
     """Store the numbers of one block to dst[i] onwards: bits of float16 parameters, and all codes as int32 lanes."""
-    form = sig.args[0].row
+    form = sig.args[0].block_format
     for field in form.fields:
         pointer = builder.gep(dst, [builder.add(i, _I64(field.at))])
         value = _codes_in(builder, form, field, codes) if field.of == "codes" else {"d": d, "min": least}[field.of]
@@ -243,7 +243,7 @@ def with_all_codes(visit: Any, prepared: Any = None) -> Any:
 
     @v.instruction(lambda spec, src, context: types.void(spec, src, context))
     def call_each(target, builder, sig, spec, src, context):
-        form = sig.args[0].row
+        form = sig.args[0].block_format
         kinds = sig.args[0], types.intp, v.Vec(types.uint8, LANES), sig.args[2]
         of_codes = partial(emit_numbers, builder, form, "codes", src, n=LANES)
         emit_bytes = of_codes if prepared is None else prepared(builder, form, src)
@@ -255,36 +255,37 @@ def with_all_codes(visit: Any, prepared: Any = None) -> Any:
     return call_each
 
 
-def _whole(of: str, doc: str) -> Any:
+def _make_load_of_all(of: str, doc: str) -> Any:
     """Make an instruction that loads all numbers of a kind of the block at src, as bytes."""
 
-    @v.instruction(lambda spec, src: v.Vec(types.uint8, spec.row.count(of))(spec, src), f"{of}_of", doc)
-    def all_of(context, builder, sig, spec, src):
-        form = sig.args[0].row
+    @v.instruction(lambda spec, src: v.Vec(types.uint8, spec.block_format.count(of))(spec, src), f"{of}_of", doc)
+    def load_all(context, builder, sig, spec, src):
+        form = sig.args[0].block_format
         value = None
+        # fields hold numbers from their `first` on: between two firsts all numbers lie in the same fields
         for first, stop in pairwise([*sorted({field.first for field in form.fields_of(of)}), form.count(of)]):
             part = emit_numbers(builder, form, of, src, first, stop - first)
             value = part if value is None else v.emit_shuffle(builder, value, list(range(stop)), part)
         return value
 
-    return all_of
+    return load_all
 
 
-scales_of = _whole("scales", "Load the scales of sub-blocks.")
-mins_of = _whole("mins", "Load the smallest values of sub-blocks.")
-units_of = _whole("d", "Load scales of 8 bits.")
+scales_of = _make_load_of_all("scales", "Load the scales of sub-blocks.")
+mins_of = _make_load_of_all("mins", "Load the smallest values of sub-blocks.")
+units_of = _make_load_of_all("d", "Load scales of 8 bits.")
 
 
-def _half(of: str, doc: str) -> Any:
+def _make_load_of_bits(of: str, doc: str) -> Any:
     """Make an instruction that loads the bits of a float16 parameter of the block at src."""
 
     @v.instruction(lambda spec, src: types.uint16(spec, src), f"{of}_bits", doc)
     def bits_of(context, builder, sig, spec, src):
-        bits = emit_numbers(builder, sig.args[0].row, of, src, 0, 1, ir.IntType(16))
+        bits = emit_numbers(builder, sig.args[0].block_format, of, src, 0, 1, ir.IntType(16))
         return builder.extract_element(bits, ir.IntType(32)(0))
 
     return bits_of
 
 
-unit_bits = _half("d", "Load the bits of the scale, or of the unit of scales.")
-least_bits = _half("min", "Load the bits of the smallest value, or of the unit of smallest values.")
+unit_bits = _make_load_of_bits("d", "Load the bits of the scale, or of the unit of scales.")
+least_bits = _make_load_of_bits("min", "Load the bits of the smallest value, or of the unit of smallest values.")

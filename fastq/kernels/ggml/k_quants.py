@@ -29,7 +29,7 @@ from fastq.kernels.ggml.search import (
     sum_of,
 )
 from fastq.kernels.ggml.spec import as_signed, from_half, half
-from fastq.kernels.ggml.weights import mean_square_of_weights, range_of, weigh
+from fastq.kernels.ggml.weights import mean_square_for_weights, range_of, weigh
 
 _U16 = v.Vec(types.uint16, LANES)
 
@@ -38,23 +38,28 @@ _U16 = v.Vec(types.uint16, LANES)
 
 @traced
 def super_blocks_of_ranges(spec, group, numbers):
-    """Write the numbers of super-blocks whose sub-blocks have a scale and a smallest value."""
+    """Write the numbers of super-blocks whose sub-blocks have a scale and a smallest value.
+
+    Each sub-block is fitted, scales and minima are rounded to codes in units `d` and `dmin`, and the codes of values
+    are written by these rounded parameters.
+    """
     part = spec.sub * LANES
     subs = SUPER // spec.sub
-    w = floats(PART)
+    weights_of_part = floats(PART)
     room = floats(PART)
-    scales, minima, sums, inverses, bases, flats = of_subs(6)
-    mean = mean_square_of_weights(spec, group)
+    scales, minima, sums, inverses, bases, flats = for_each_sub(6)
+    mean = mean_square_for_weights(spec, group)
     for j in range(subs):
-        weigh(spec, group, j * spec.sub, spec.sub, mean, w)
-        fit = range_of(spec, v.advance(group.x, j * part), w, room)
+        weigh(spec, group, j * spec.sub, spec.sub, mean, weights_of_part)
+        fit = range_of(spec, v.advance(group.x, j * part), weights_of_part, room)
         v.store(scales, j * LANES, fit.scale)
         v.store(minima, j * LANES, fit.negated_minimum)
         v.store(inverses, j * LANES, fit.inverse)
         v.store(bases, j * LANES, fit.base)
+        # masks have no memory of their own: kept as 1.0 and 0.0
         v.store(flats, j * LANES, v.select(fit.flat, v.full(1.0, F32), v.full(0.0, F32)))
         if spec.weighted:
-            v.store(sums, j * LANES, sum_of(w, spec.sub))
+            v.store(sums, j * LANES, sum_of(weights_of_part, spec.sub))
     d = half(spec, unit_and_codes(spec, scales, sums, numbers.scales))
     dmin = half(spec, unit_and_codes(spec, minima, sums, numbers.mins))
     v.store(numbers.d, 0, d)
@@ -66,7 +71,13 @@ def super_blocks_of_ranges(spec, group, numbers):
         step = scale * scale_at(spec, numbers.scales, j)
         shift = least * scale_at(spec, numbers.mins, j)
         flat = v.load(flats, j * LANES, F32) > v.full(0.0, F32)
-        fit = RangeFit(step, shift, v.load(inverses, j * LANES, F32), v.load(bases, j * LANES, F32), flat)
+        fit = RangeFit(
+            scale=step,
+            negated_minimum=shift,
+            inverse=v.load(inverses, j * LANES, F32),
+            base=v.load(bases, j * LANES, F32),
+            flat=flat,
+        )
         _store_ranged_codes(spec, group, numbers, fit, j * part, (j + 1) * part)
 
 
@@ -77,7 +88,7 @@ def floats(count):
 
 
 @traced
-def of_subs(count):
+def for_each_sub(count):
     """Allocate float32 for all sub-blocks, `count` times."""
     return tuple([v.scratch(SUBS, types.float32) for _ in range(count)])
 
@@ -140,13 +151,13 @@ def bound_if(bounds, code, steps):
 @traced
 def store_scale(spec, codes, j, code):
     """Store the code of a scale of sub-blocks as it is stored."""
-    v.store(codes, j * LANES, v.convert(code + v.constant(spec.row.scale_zero, code), types.uint8))
+    v.store(codes, j * LANES, v.convert(code + v.constant(spec.block_format.scale_zero, code), types.uint8))
 
 
 @traced
 def scale_at(spec, codes, j):
     """Load the code of a scale of sub-blocks as a float."""
-    return as_signed(v.load(codes, j * LANES, U8), spec.row.scale_zero)
+    return as_signed(v.load(codes, j * LANES, U8), spec.block_format.scale_zero)
 
 
 @traced
@@ -154,8 +165,8 @@ def super_blocks_of_signed_codes(spec, group, numbers):
     """Write the numbers of super-blocks of signed codes."""
     w = floats(PART)
     room = floats(PART)
-    scales, sums, inverses, zeros = of_subs(4)
-    mean = mean_square_of_weights(spec, group)
+    scales, sums, inverses, zeros = for_each_sub(4)
+    mean = mean_square_for_weights(spec, group)
     if spec.in_turn:
         for j in range(0, 16, 2):
             both = fit_signed_in_turn(v.advance(group.x, j * 16 * LANES), room, 16, spec.steps)
@@ -218,7 +229,7 @@ def clear(numbers, mask):
 @traced
 def signed_unit_and_codes(spec, scales, sums, codes):
     """Return the float32 unit of scales and the largest magnitude, and write their codes."""
-    is_fitted = spec.row.bits == 3 and spec.weighted
+    is_fitted = spec.block_format.bits == 3 and spec.weighted
     return (_fit_signed if is_fitted else _signed_unit_of_largest)(spec, scales, sums, codes)
 
 

@@ -11,7 +11,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.formats.gguf import DOUBLED, CodebookFormat, FloatFormat
+from fastq.formats.gguf import DOUBLED, CodebookFormat, Float4Format
 from fastq.kernels.ggml.dequantize import number_of
 from fastq.kernels.ggml.k_quants import scale_at, store_scale
 from fastq.kernels.ggml.numbers import FLOAT_LIMITS, float_code, inverse_of
@@ -21,9 +21,9 @@ from fastq.kernels.ggml.search import (
     U8,
     codebook_index,
     codebook_number,
-    extremes,
     first_largest,
     select_each,
+    smallest_and_largest,
 )
 from fastq.kernels.ggml.spec import from_half, half, step_of
 
@@ -33,7 +33,7 @@ _LOST = 2.0**-100  # of squares below this, bits may be lost
 _INFINITY = float("inf")
 
 
-class Part(NamedTuple):
+class SubBlocks(NamedTuple):
     """A sub-block of each block: pointers to values and weights, and what a code of a scale is multiplied with."""
 
     x: Any
@@ -52,7 +52,7 @@ def lessen(spec, group, numbers):
 def _lessen(spec, group, numbers):
     for j in range(spec.size // spec.sub):
         start = j * spec.sub * LANES
-        part = Part(v.advance(group.x, start), v.advance(group.importance, start), unit_of(spec, numbers))
+        part = SubBlocks(v.advance(group.x, start), v.advance(group.importance, start), unit_of(spec, numbers))
         scale, low = parameters_in(spec, numbers, j)
         codes = v.advance(numbers.codes, start)
         error = _own_error(spec, part, codes, step_from(spec, part, scale), low)
@@ -72,7 +72,7 @@ def _lessen(spec, group, numbers):
 @traced
 def unit_of(spec, numbers):
     """Return the factor of the codes of scales, 1.0 without such codes."""
-    if spec.row.count("scales"):
+    if spec.block_format.count("scales"):
         return from_half(spec, v.load(numbers.d, 0, _HALVES))
     return v.full(1.0, F32)
 
@@ -80,11 +80,11 @@ def unit_of(spec, numbers):
 @traced
 def parameters_in(spec, numbers, j):
     """Return scales, as floats or as codes, and smallest values, 0.0 without them."""
-    low = from_half(spec, v.load(numbers.min, 0, _HALVES)) if spec.row.has_minimum else v.full(0.0, F32)
-    if spec.row.count("scales"):
+    low = from_half(spec, v.load(numbers.min, 0, _HALVES)) if spec.block_format.has_minimum else v.full(0.0, F32)
+    if spec.block_format.count("scales"):
         return scale_at(spec, numbers.scales, j), low
     bits = v.load(numbers.d, j * LANES, _HALVES)
-    if isinstance(spec.row, FloatFormat):
+    if isinstance(spec.block_format, Float4Format):
         return v.convert(v.convert(bits, types.int32), types.float32), low
     return from_half(spec, bits), low
 
@@ -92,7 +92,7 @@ def parameters_in(spec, numbers, j):
 @traced
 def step_from(spec, part, scale):
     """Return what codes are multiplied with."""
-    if isinstance(spec.row, FloatFormat):
+    if isinstance(spec.block_format, Float4Format):
         return step_of(spec, v.bounded_to_integer(scale, types.int32))
     return part.unit * scale
 
@@ -100,7 +100,7 @@ def step_from(spec, part, scale):
 @traced
 def value_of(spec, number, step, low):
     """Return what a number stands for, as a decoder computes it."""
-    return number * step + low if spec.row.has_minimum else number * step
+    return number * step + low if spec.block_format.has_minimum else number * step
 
 
 @traced
@@ -136,11 +136,11 @@ def store_parameters(spec, numbers, j, better, scale, low):
     """Write parameters of the lanes of a mask."""
     old, old_low = parameters_in(spec, numbers, j)
     scale = v.select(better, scale, old)
-    if spec.row.has_minimum:
+    if spec.block_format.has_minimum:
         v.store(numbers.min, 0, half(spec, v.select(better, low, old_low)))
-    if spec.row.count("scales"):
+    if spec.block_format.count("scales"):
         store_scale(spec, numbers.scales, j, v.bounded_to_integer(scale, types.int32))
-    elif isinstance(spec.row, FloatFormat):
+    elif isinstance(spec.block_format, Float4Format):
         v.store(numbers.d, j * LANES, v.convert(v.bounded_to_integer(scale, types.int32), types.uint16))
     else:
         v.store(numbers.d, 0, half(spec, scale))
@@ -152,27 +152,27 @@ def store_parameters(spec, numbers, j, better, scale, low):
 @traced
 def nearest_number(spec, x, step, low, inverse):
     """Return the nearest number that a code stands for."""
-    if isinstance(spec.row, FloatFormat):
+    if isinstance(spec.block_format, Float4Format):
         number = v.full(0.0, F32)
         for limit, double in zip(FLOAT_LIMITS, DOUBLED[1:], strict=False):
             number = v.select(v.absolute(x) > step * v.constant(limit, step), v.full(double, F32), number)
         return v.select(x < v.full(0.0, F32), -number, number)
-    if isinstance(spec.row, CodebookFormat):
+    if isinstance(spec.block_format, CodebookFormat):
         return codebook_number(inverse * x)
-    whole = v.rint((x - low if spec.row.has_minimum else x) * inverse)
-    least, most = spec.row.reach
+    whole = v.rint((x - low if spec.block_format.has_minimum else x) * inverse)
+    least, most = spec.block_format.reach
     return v.minimum(v.maximum(whole, v.constant(least, whole)), v.constant(most, whole))
 
 
 @traced
 def nearest_code(spec, x, step, low, inverse):
     """Return the code of the nearest number as it is stored."""
-    if isinstance(spec.row, FloatFormat):
+    if isinstance(spec.block_format, Float4Format):
         return float_code(x, step)
-    if isinstance(spec.row, CodebookFormat):
+    if isinstance(spec.block_format, CodebookFormat):
         return v.bounded_to_integer(codebook_index(inverse * x), types.int32)
     number = nearest_number(spec, x, step, low, inverse)
-    return v.bounded_to_integer(number + v.constant(spec.row.zero, number), types.int32)
+    return v.bounded_to_integer(number + v.constant(spec.block_format.zero, number), types.int32)
 
 
 # --- the search -------------------------------------------------------------------------------------------------------
@@ -195,10 +195,10 @@ def better_of(spec, part, tried, best):
 @traced
 def try_all(spec, part, best):
     """Return the best of all trials of a format and of the parameters found so far."""
-    if spec.row.has_minimum:
-        return _try_ends(spec, part, *spec.row.trials[0], best)
+    if spec.block_format.has_minimum:
+        return _try_ends(spec, part, *spec.block_format.trials[0], best)
     base = base_of(spec, part, best[1])
-    for first, delta, last in spec.row.trials:
+    for first, delta, last in spec.block_format.trials:
         best = _try_scales(spec, part, base, first, delta, last, best)
     return best
 
@@ -206,10 +206,10 @@ def try_all(spec, part, best):
 @traced
 def base_of(spec, part, scale):
     """Return what numbers of trials change: the code of a scale, or the first value of the largest magnitude."""
-    if isinstance(spec.row, FloatFormat):
+    if isinstance(spec.block_format, Float4Format):
         return scale
-    largest, size = first_largest(part.x, spec.row.sub)
-    return size if getattr(spec.row, "extent", "") == "magnitude" else largest
+    largest, size = first_largest(part.x, spec.block_format.sub)
+    return size if getattr(spec.block_format, "extent", "") == "magnitude" else largest
 
 
 @traced
@@ -229,10 +229,10 @@ def _try_scales(spec, part, base, first, delta, last, best):
 @traced
 def scale_by(spec, part, base, number):
     """Return the scale of a trial as it is stored."""
-    if isinstance(spec.row, FloatFormat):
-        return _within(base + number, 0, spec.row.largest_scale)
-    if spec.row.count("scales"):
-        zero = spec.row.scale_zero
+    if isinstance(spec.block_format, Float4Format):
+        return _within(base + number, 0, spec.block_format.largest_scale)
+    if spec.block_format.count("scales"):
+        zero = spec.block_format.scale_zero
         return _within(v.rint(base / number * inverse_of(part.unit)), -zero, zero - 1)
     return round_parameter(spec, base / number)
 
@@ -251,7 +251,7 @@ def round_parameter(spec, x):
 @traced
 def _try_ends(spec, part, first, delta, last, best):
     """Try ranges whose ends move by numbers of steps, each for itself."""
-    low, high = extremes(part.x, spec.sub)
+    low, high = smallest_and_largest(part.x, spec.sub)
     step = (high - low) / v.constant(spec.steps, low)
     for k in range(last + 1):
         least = round_parameter(spec, low + step * _number(first, delta, k))
@@ -285,7 +285,7 @@ def _least_squares(spec, part, scale, low):
 @traced
 def fit_parameters(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly):
     """Solve for the parameters of least error."""
-    if not spec.row.has_minimum:
+    if not spec.block_format.has_minimum:
         return round_parameter(spec, sum_ly / sum_l2), low
     determinant = sum_w * sum_l2 - sum_l * sum_l
     least = low + (sum_l2 * sum_y - sum_l * sum_ly) / determinant

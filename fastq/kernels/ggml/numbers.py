@@ -6,10 +6,10 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, FloatFormat, GridFormat, SuperFormat, TernaryFormat
+from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, Float4Format, GridFormat, SuperFormat, TernaryFormat
 from fastq.kernels.ggml.blocks32 import codes_of, parameters
+from fastq.kernels.ggml.grid_search import quantize_points
 from fastq.kernels.ggml.k_quants import store_scale, super_blocks_of_ranges, super_blocks_of_signed_codes
-from fastq.kernels.ggml.points import quantize_points
 from fastq.kernels.ggml.search import (
     F32,
     I32,
@@ -18,15 +18,16 @@ from fastq.kernels.ggml.search import (
     SUBS,
     code_of_signed_fit,
     codebook_index,
-    extremes,
     first_largest,
     fit_codebook,
     fit_signed,
     nearest,
     range_code,
+    smallest_and_largest,
 )
 from fastq.kernels.ggml.spec import half, step_of
-from fastq.kernels.ggml.weights import mean_square_of_weights, range_of, weigh
+from fastq.kernels.ggml.splits import quantize_splits
+from fastq.kernels.ggml.weights import mean_square_for_weights, range_of, weigh
 
 FLOAT_LIMITS = 0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0  # half way between the numbers of float4_e2m1fn, doubled
 _HIDDEN = 1 << 23  # of the bits of a float32
@@ -35,21 +36,21 @@ _HIDDEN = 1 << 23  # of the bits of a float32
 @traced
 def quantize_group(spec, group, numbers):
     """Write the numbers of sixteen blocks."""
-    row = spec.row
-    if isinstance(row, BinaryFormat):
+    block_format = spec.block_format
+    if isinstance(block_format, BinaryFormat):
         binary(spec, group, numbers)
-    elif isinstance(row, TernaryFormat):
+    elif isinstance(block_format, TernaryFormat):
         ternary(spec, group, numbers)
-    elif isinstance(row, FloatFormat):
+    elif isinstance(block_format, Float4Format):
         floats(spec, group, numbers)
-    elif isinstance(row, CodebookFormat):
+    elif isinstance(block_format, CodebookFormat):
         _codebook(spec, group, numbers)
-    elif isinstance(row, GridFormat):
-        quantize_points(spec, group, numbers)
-    elif isinstance(row, SuperFormat):
-        (super_blocks_of_ranges if row.has_minimum else super_blocks_of_signed_codes)(spec, group, numbers)
-    elif spec.weighted and row.weighted:
-        (_blocks_of_ranges if row.has_minimum else _blocks_of_signed_codes)(spec, group, numbers)
+    elif isinstance(block_format, GridFormat):
+        (quantize_splits if block_format.shifts else quantize_points)(spec, group, numbers)
+    elif isinstance(block_format, SuperFormat):
+        (super_blocks_of_ranges if block_format.has_minimum else super_blocks_of_signed_codes)(spec, group, numbers)
+    elif spec.weighted and block_format.weighted:
+        (_blocks_of_ranges if block_format.has_minimum else _blocks_of_signed_codes)(spec, group, numbers)
     else:
         _blocks_of_extents(spec, group, numbers)
 
@@ -61,7 +62,7 @@ def quantize_group(spec, group, numbers):
 def _blocks_of_ranges(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
-    weigh(spec, group, 0, 32, mean_square_of_weights(spec, group), w)
+    weigh(spec, group, 0, 32, mean_square_for_weights(spec, group), w)
     fit = range_of(spec, group.x, w, room)
     for i in range(0, PART, LANES):
         v.store(numbers.codes, i, v.convert(range_code(fit, v.load(group.x, i, F32), spec.steps), types.uint8))
@@ -73,7 +74,7 @@ def _blocks_of_ranges(spec, group, numbers):
 def _blocks_of_signed_codes(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
-    weigh(spec, group, 0, 32, mean_square_of_weights(spec, group), w)
+    weigh(spec, group, 0, 32, mean_square_for_weights(spec, group), w)
     fit = fit_signed(group.x, w, room, 32, -spec.steps)
     for i in range(0, PART, LANES):
         v.store(numbers.codes, i, v.convert(code_of_signed_fit(fit, v.load(group.x, i, F32), -spec.steps), types.uint8))
@@ -93,13 +94,16 @@ def _blocks_of_extents(spec, group, numbers):
 
 @traced
 def extent_of(spec, x):
-    """Return what the scales of blocks are a fraction of, and what is subtracted from values before."""
-    low, high = extremes(x, BLOCK)
-    if spec.row.has_minimum:
+    """Return the extent of each block, of which its scale is a fraction, and its smallest value, or 0.
+
+    Which extent it is, says `ScaledFormat.extent`.
+    """
+    low, high = smallest_and_largest(x, BLOCK)
+    if spec.block_format.has_minimum:
         return high - low, low
     zero = v.full(0.0, F32)
     largest = first_of_largest(x, v.maximum(high, -low))
-    return v.absolute(largest) if spec.row.extent == "magnitude" else largest, zero
+    return v.absolute(largest) if spec.block_format.extent == "magnitude" else largest, zero
 
 
 @traced
@@ -119,7 +123,7 @@ def first_of_largest(x, size):
 def _codebook(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     scales = v.scratch(SUBS, types.float32)
-    mean = mean_square_of_weights(spec, group)
+    mean = mean_square_for_weights(spec, group)
     for j in range(spec.size // 32):
         weigh(spec, group, j * 32, 32, mean, w)
         v.store(scales, j * LANES, fit_codebook(v.advance(group.x, j * 32 * LANES), w, 32))
@@ -193,7 +197,7 @@ def ternary(spec, group, numbers):
     zero = v.full(0.0, F32)
     inverse = v.select(d == zero, zero, v.constant(1, d) / d)
     is_tiny = inverse == v.full(float("inf"), F32)
-    other = v.select(is_tiny, v.full(spec.row.of_tiny, I32), v.full(1, I32))
+    other = v.select(is_tiny, v.full(spec.block_format.of_tiny, I32), v.full(1, I32))
     inverse = v.select(is_tiny, zero, inverse)
     for i in range(0, spec.size * LANES, LANES):
         position = v.load(group.x, i, F32) * inverse
@@ -232,7 +236,7 @@ def float_code(x, step):
 @traced
 def scale_code(spec, largest):
     """Return the scales of sub-blocks as codes."""
-    return (_exponent if spec.row.scale == "e8m0" else _e4m3)(largest)
+    return (_exponent if spec.block_format.scale == "e8m0" else _e4m3)(largest)
 
 
 @traced

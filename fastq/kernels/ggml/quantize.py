@@ -15,7 +15,7 @@ from fastq.kernels.ggml.least_error import lessen
 from fastq.kernels.ggml.numbers import quantize_group
 from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, U8, VALUES
 from fastq.kernels.ggml.spec import GROUP, is_special, values_from
-from fastq.kernels.ggml.weights import BlockGroup
+from fastq.kernels.ggml.weights import BlockGroup, outweighs
 from fastq.kernels.status import HAS_INFINITE_RANGE
 
 _LINE = v.Vec(types.uint8, v.LINE)
@@ -56,6 +56,7 @@ def quantize_groups(spec, operands, args, units):
         refused |= v.any_lane(load_group(spec, src, offsets, x) >= v.full(limit(spec), I32))
         row = load_importance(spec, operands, args, p, blocks, (row, src, offsets, importance, means))
         group = BlockGroup(x, importance, means)
+        refused |= outweighs(spec, group)
         quantize_group(spec, group, numbers)
         lessen(spec, group, numbers)
         refused |= any_special(spec, numbers)
@@ -69,10 +70,10 @@ def quantize_groups(spec, operands, args, units):
 @traced
 def any_special(spec, numbers):
     """Whether a float16 parameter of one of the blocks is infinite or NaN."""
-    if spec.row.width("d") < 16:
+    if spec.block_format.width("d") < 16:
         return False
     special = is_special(spec, v.load(numbers.d, 0, _HALVES))
-    if spec.row.has_minimum:
+    if spec.block_format.has_minimum:
         special = special | is_special(spec, v.load(numbers.min, 0, _HALVES))
     return v.any_lane(special)
 
@@ -80,7 +81,7 @@ def any_special(spec, numbers):
 @traced
 def limit(spec):
     """Bits of the smallest magnitude that is refused."""
-    return _TOO_LARGE if spec.row.searches(spec.weighted) else _INFINITY
+    return _TOO_LARGE if spec.block_format.searches(spec.weighted) else _INFINITY
 
 
 @traced
@@ -124,7 +125,8 @@ def _load_importance(spec, operands, args, p, blocks, context):
             if this == row:
                 means[k] = means[(k - 1) % LANES]
             else:
-                means[k] = mean_square(spec, v.advance(src, this * args.row_blocks * spec.size), args.row_blocks)
+                row_of_block = v.advance(src, this * args.row_blocks * spec.size)
+                means[k] = _mean_square_in_order(spec, row_of_block, args.row_blocks)
         row = this
         offsets[k] = (this // args.alike_rows * args.row_blocks + place) * spec.size
     for i in range(0, spec.size, LANES):
@@ -135,8 +137,8 @@ def _load_importance(spec, operands, args, p, blocks, context):
 
 
 @traced
-def mean_square(spec, src, blocks):
-    """Mean square of a row, its sum taken in order."""
+def _mean_square_in_order(spec, src, blocks):
+    """Return the mean square of a row, whose squares are added one after the other, as ggml does."""
     total = v.convert(0, types.float32)
     few = v.scratch(LANES, types.float32)
     for i in range(0, blocks * spec.size, LANES):

@@ -50,8 +50,8 @@ def nearest_within(x, low, high, wild):
 
 
 @traced
-def extremes(x, count):
-    """Return the first of the smallest values of each block, and the largest."""
+def smallest_and_largest(x, count):
+    """Return the smallest value of each block, of 0.0 and -0.0 the first, as ggml finds it; and the largest."""
     low = high = v.load(x, 0, F32)
     for i in range(1, count):
         value = v.load(x, i * LANES, F32)
@@ -114,10 +114,11 @@ def select_each(mask, new, old):
 def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     """Fit scale and smallest value for codes 0..steps; `codes` is room for those of a candidate.
 
-    Candidates are the ranges over ``steps + first + k * delta`` for k = 0..last; errors are squares or magnitudes.
+    Candidates are the ranges over ``steps + first + k * delta`` for k = 0..last; errors are squares or magnitudes. What
+    bounds the search is decision D81.
     """
     zero = v.full(0.0, F32)
-    bottom, high = extremes(x, count)
+    bottom, high = smallest_and_largest(x, count)
     low = v.minimum(zero, bottom)
     sum_w, sum_x = _weighted_sums(x, w, count)
     flat = high <= low
@@ -126,9 +127,9 @@ def fit_range(x, w, codes, count, steps, first, delta, last, squared):
     wild = _is_wild(inverse, low, bottom, high, flat)
     best = _first_error(x, w, count, steps, inverse, scale, low, wild, squared), scale, low, inverse, low
     for k in range(last + 1):
-        wanted = v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
+        extra_steps = v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
         low = best[2]
-        inverse = (wanted + v.constant(steps, zero)) / (high - low)
+        inverse = (extra_steps + v.constant(steps, zero)) / (high - low)
         wild = _is_wild(inverse, low, bottom, high, flat)
         sum_l, sum_l2, sum_xl = _sums(x, w, codes, count, steps, inverse, low, wild)
         determinant = sum_w * sum_l2 - sum_l * sum_l
@@ -410,7 +411,7 @@ def _best_inverse(x, w, count, steps, largest):
 # --- a codebook -------------------------------------------------------------------------------------------------------
 
 
-def _in_codebook(name: str, start: float, rises: list[float], doc: str):
+def _make_sum_of_rises(name: str, start: float, rises: list[float], doc: str):
     """Make an instruction that begins with a number and adds one for each half between numbers that x reaches."""
     halves = [(a + b) / 2 for a, b in pairwise(CODEBOOK)]
 
@@ -428,13 +429,16 @@ def _in_codebook(name: str, start: float, rises: list[float], doc: str):
 
 _TO = "the nearest number of the codebook, as a float; of two as near the larger one, of NaN the last."
 _RISES = [float(b - a) for a, b in pairwise(CODEBOOK)]
-codebook_number = _in_codebook("codebook_number", float(CODEBOOK[0]), _RISES, f"Find {_TO}")
-codebook_index = _in_codebook("codebook_index", 0.0, [1.0] * len(_RISES), f"Find the index of {_TO}")
+codebook_number = _make_sum_of_rises("codebook_number", float(CODEBOOK[0]), _RISES, f"Find {_TO}")
+codebook_index = _make_sum_of_rises("codebook_index", 0.0, [1.0] * len(_RISES), f"Find the index of {_TO}")
 
 
 @traced
 def fit_codebook(x, w, count):
-    """Fit a scale for numbers of the codebook."""
+    """Fit a scale for numbers of the codebook: of 16 the one with the least weighted error, as ggml has it.
+
+    The first maps the largest number to the opposite of CODEBOOK[0], the others map it to CODEBOOK[0] - 7, ..., + 7.
+    """
     zero = v.full(0.0, F32)
     largest, size = first_largest(x, count)
     inverse = v.constant(1, zero) / (-largest / v.constant(CODEBOOK[0], zero))

@@ -8,7 +8,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, Constants, traced
-from fastq.formats.gguf import BlockFormat, GridFormat, PointSearch
+from fastq.formats.gguf import BlockFormat, GridFormat, PointSearch, SplitSearch
 from fastq.formats.gguf_grids import Grid
 from fastq.kernels.minifloat import Minifloat, decode, encode
 from fastq.kernels.sizes import GGUF_GROUP
@@ -20,7 +20,7 @@ GROUP = GGUF_GROUP
 class BlockSpec(Constants):
     """Type of an argument that chooses the code for a block format."""
 
-    row: BlockFormat
+    block_format: BlockFormat
     parameter: Minifloat  # format of the scale and the smallest value
     source: types.Type  # scalar type of the values to quantize, or the Minifloat whose bits they are
     streaming: bool  # whether results go past the cache
@@ -28,37 +28,55 @@ class BlockSpec(Constants):
     least_error: bool  # whether parameters of less error than those of ggml are searched for
 
     def __post_init__(self) -> None:
-        row = self.row
-        self.nbytes = row.nbytes
-        self.size = row.size
-        self.sub = row.sub
-        self.bits = row.bits
-        self.of_rows = row.of_rows
-        self.in_turn = row.bits == 3 and not self.weighted
-        self.steps = getattr(row, "steps", 0)
-        self.scale_steps = getattr(row, "scale_steps", 0)
-        self.code = types.uint16 if row.bits > 8 else types.uint8
+        block_format = self.block_format
+        self.nbytes = block_format.nbytes
+        self.size = block_format.size
+        self.sub = block_format.sub
+        self.bits = block_format.bits
+        self.of_rows = block_format.of_rows
+        self.in_turn = block_format.bits == 3 and not self.weighted
+        self.steps = getattr(block_format, "steps", 0)
+        self.scale_steps = getattr(block_format, "scale_steps", 0)
+        self.code = types.uint16 if block_format.bits > 8 else types.uint8
         self.of_mean = 0.0  # see PointSearch
-        self.spread = 1.0 if row.bits == 2 else 2.0  # of the mean square of a block in weights
-        if isinstance(row, GridFormat) and row.search:
-            self._search_points(row.grid, row.search)
-        self.polishes = 2 if not row.count("scales") and row.width("d") == 16 else 0
+        self.spread = 1.0 if block_format.bits == 2 else 2.0  # of the mean square of a block in weights
+        if isinstance(block_format, GridFormat):
+            self._describe_grid(block_format)
+        self.polishes = 2 if not block_format.count("scales") and block_format.width("d") == 16 else 0
         super().__post_init__()
 
-    def _search_points(self, grid: Grid, search: PointSearch) -> None:
+    def _describe_grid(self, block_format: GridFormat) -> None:
+        self.width = block_format.grid.width
+        self.levels = len(block_format.grid.levels)
+        self.level_bits = (self.levels - 1).bit_length()
+        self.sign_bits = block_format.width("signs")
+        self.tiny = block_format.search.tiny
+        self.raised = block_format.search.raised
+        self.scale_steps = (1 << block_format.width("scales")) - 1
+        if isinstance(block_format.search, PointSearch):
+            self._search_points(block_format.search)
+        else:
+            self._search_splits(block_format.grid, block_format.search)
+
+    def _search_points(self, search: PointSearch) -> None:
+        self.pitch = 2  # of the numbers of levels
         self.last = search.last
         self.delta = search.delta
-        self.tiny = search.tiny
-        self.raised = search.raised
         self.takes_all_again = search.takes_again != "off"
         self.takes_always = search.takes_again == "always"
         self.spread = search.spread
         self.steps_before = search.steps_before
         self.of_mean = 0.0 if self.weighted else search.of_mean
-        self.width = grid.width
-        self.levels = len(grid.levels)
-        self.sign_bits = self.row.width("signs")
-        self.level_bits = (self.levels - 1).bit_length()
+
+    def _search_splits(self, grid: Grid, search: SplitSearch) -> None:
+        self.pitch = 1
+        self.from_total = search.from_total
+        self.fits_unit = search.fits_unit
+        # of a sub-block, each with a shift
+        self.parts = self.block_format.count("signs") // self.block_format.count("scales")
+        self.first_point = sum(
+            grid.levels.index(number) << self.level_bits * k for k, number in enumerate(grid.points[0])
+        )
 
 
 @traced
@@ -100,14 +118,14 @@ def negative_where_made(value, *operands):
 @traced
 def is_special(spec, bits):
     """Mask of parameters that are infinite or NaN."""
-    infinity = v.constant(spec.parameter.row.infinity, bits)
+    infinity = v.constant(spec.parameter.format.infinity, bits)
     return (bits & infinity) == infinity
 
 
 @traced
 def step_of(spec, scale):
     """Return half of the values of 8-bit scales, given as int32 lanes, in float32: codes are looked up doubled."""
-    if spec.row.scale == "e8m0":
+    if spec.block_format.scale == "e8m0":
         subnormal = v.select(scale == v.constant(0, scale), v.full_like(0x200000, scale), v.full_like(0x400000, scale))
         normal = (scale - v.constant(1, scale)) << v.constant(23, scale)
         return v.bitcast(v.select(scale < v.constant(2, scale), subnormal, normal), types.float32)

@@ -9,6 +9,8 @@ from fastq.engine.jit import traced
 from fastq.formats.gguf import WEIGHTED_CANDIDATES, SuperFormat
 from fastq.kernels.ggml.search import F32, LANES, fit_range, sum_of_squares
 
+_TOO_HEAVY = 2.0**90  # single sums of a search would overflow; products of sums do from about 2**56 on, as in ggml
+
 
 class BlockGroup(NamedTuple):
     """Pointers to values, to the importance of their columns, and to the mean square of the row of each block."""
@@ -19,15 +21,39 @@ class BlockGroup(NamedTuple):
 
 
 @traced
-def mean_square_of_weights(spec, group):
-    """Return the mean square that is combined with the importance of columns: of the row, or of the block."""
-    row = spec.row
+def mean_square_for_weights(spec, group):
+    """Return the mean square that weights are made with: of the row, or of the block times its spread."""
     if not spec.weighted and not spec.of_mean:
         return v.full(0.0, F32)
-    if row.of_rows:
+    if spec.of_rows:
         return v.load(group.means, 0, F32)
-    total = sum_of_squares(group.x, row.size)
-    return total * v.constant(spec.spread, total) / v.constant(row.size, total)
+    return _multiply_then_divide(spec, group)
+
+
+@traced
+def _multiply_then_divide(spec, group):
+    """Return the mean square of the block times its spread, in ggml's order: tiny sums have other bits in another."""
+    total = sum_of_squares(group.x, spec.size)
+    return total * v.constant(spec.spread, total) / v.constant(spec.size, total)
+
+
+@traced
+def _divide(spec, group):
+    """Return the mean square of the block, without its spread: the bound on importance is no part of the weights."""
+    total = sum_of_squares(group.x, spec.size)
+    return total / v.constant(spec.size, total)
+
+
+@traced
+def outweighs(spec, group):
+    """Whether the importance of columns is so large that single sums of a search may overflow in one of the blocks."""
+    if not spec.weighted or not spec.block_format.searches(spec.weighted):
+        return False
+    largest = v.full(0.0, F32)
+    for i in range(0, spec.size * LANES, LANES):
+        largest = v.maximum(largest, v.load(group.importance, i, F32))
+    mean = v.load(group.means, 0, F32) if spec.of_rows else _divide(spec, group)
+    return v.any_lane(~(largest * (v.constant(1, mean) + mean) < v.constant(_TOO_HEAVY, mean)))
 
 
 @traced
@@ -40,14 +66,14 @@ def weigh(spec, group, first, count, mean, w):
         v.store(w, i, weight_of(spec, v.load(x, i, F32), importance, mean, root))
 
 
-def _is_magnitude(row) -> bool:
-    return isinstance(row, SuperFormat) and row.has_minimum
+def _is_magnitude(block_format) -> bool:
+    return isinstance(block_format, SuperFormat) and block_format.has_minimum
 
 
 @traced
 def root_of(spec, x, count):
     """Return the root of the mean square of sub-blocks, where weights are that and magnitudes."""
-    if spec.weighted or not _is_magnitude(spec.row) or spec.row.bits == 2:
+    if spec.weighted or not _is_magnitude(spec.block_format) or spec.block_format.bits == 2:
         return v.full(0.0, F32)
     total = sum_of_squares(x, count)
     return v.sqrt(total / v.constant(count, total))
@@ -57,17 +83,17 @@ def root_of(spec, x, count):
 def weight_of(spec, value, importance, mean, root):
     """Return the weight of a value."""
     if spec.weighted:
-        return importance if spec.row.bits == 6 else importance * v.sqrt(mean + value * value)
-    if not _is_magnitude(spec.row):
+        return importance if spec.block_format.bits == 6 else importance * v.sqrt(mean + value * value)
+    if not _is_magnitude(spec.block_format):
         square = value * value
         return v.constant(spec.of_mean, mean) * mean + square if spec.of_mean else square
-    return v.absolute(value) if spec.row.bits == 2 else root + v.absolute(value)
+    return v.absolute(value) if spec.block_format.bits == 2 else root + v.absolute(value)
 
 
 @traced
 def range_of(spec, x, w, room):
     """Fit scale and smallest value of sub-blocks."""
-    row = spec.row
-    first, delta, last = WEIGHTED_CANDIDATES if spec.weighted else row.candidates
-    squared = spec.weighted or row.bits > 2
-    return fit_range(x, w, room, row.sub, row.steps, first, delta, last, squared)
+    block_format = spec.block_format
+    first, delta, last = WEIGHTED_CANDIDATES if spec.weighted else block_format.candidates
+    squared = spec.weighted or block_format.bits > 2
+    return fit_range(x, w, room, block_format.sub, block_format.steps, first, delta, last, squared)

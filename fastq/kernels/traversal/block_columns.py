@@ -41,7 +41,7 @@ def block_columns(spec, operands, args, units):
             reported = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
         nan = nan | reported[0]
         infinite = infinite | reported[1]
-    return status_of(nan, infinite)
+    return status_of(nan=nan, infinite=infinite)
 
 
 @traced

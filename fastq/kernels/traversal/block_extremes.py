@@ -58,7 +58,7 @@ def _merge(a, b):
     return BlockExtremes(most, v.minimum(v.even(low), v.odd(low)), a.nan | b.nan)
 
 
-def side_by_side(of_block: Callable[..., Any]) -> Any:
+def make_block_extremes(of_block: Callable[..., Any]) -> Any:
     """Make the function that merges what ``of_block(context, k)`` gives for block k, `BlockExtremes` in n lanes.
 
     Two registers become one, neighbours being compared, so that sixteen blocks take fifteen merges.

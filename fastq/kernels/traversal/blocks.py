@@ -18,8 +18,8 @@ from fastq.kernels.scales_of_ranges import range_parameters
 from fastq.kernels.sizes import BLOCK_SIZES
 from fastq.kernels.spec import compute_lanes, status_of
 from fastq.kernels.stochastic_rounding import random_numbers_of
-from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
-from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, streams_if, write_pointer
+from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, make_block_extremes
+from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, streaming_if_possible, write_pointer
 
 _STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # bytes of as many blocks of float32 as are computed side by side
 
@@ -40,7 +40,7 @@ def blocks(spec, operands, args, units):
     size = v.count(block_lanes(spec, src))
     now = v.scratch(PREPARED, compute_type(spec, scale))
     following = v.scratch(PREPARED, compute_type(spec, scale))
-    streaming = streams_if(spec, dst, args.streaming)
+    streaming = streaming_if_possible(spec, dst, args.streaming)
     args = without_streaming(args)
     stage = stage_at(v.scratch(_STAGED, types.uint8), v.advance(dst, units.start * size))
     p = units.start
@@ -108,7 +108,7 @@ def _extremes_of_block(context, k):
     return (magnitudes_of if _needs_magnitude_only(spec) else ends_of)(x, compute_lanes(spec, scale, 1).n)
 
 
-_block_extremes = side_by_side(_extremes_of_block)
+_block_extremes = make_block_extremes(_extremes_of_block)
 
 
 @traced
@@ -117,6 +117,7 @@ def min_max_of_blocks(spec, src, scale, p):
     extremes = _block_extremes((spec, src, scale), p, compute_lanes(spec, scale, 1).n)
     if not _needs_magnitude_only(spec):
         return extremes.low, extremes.high, extremes.nan
+    # the bits of the largest magnitude as an integer, see `BlockExtremes`: NaN is larger than everything
     most = v.bitcast(extremes.high, computes_in(spec, scale))
     return -most, most, v.is_nan(most)
 
@@ -134,7 +135,7 @@ def _prepare_blocks(spec, operands, args, p, memory):
     if marks or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False, 0
     store_parameters(spec, operands, p, scales, zero_points)
-    return True, status_of(spec.refuses_nan and v.any_lane(nans), False)
+    return True, status_of(nan=spec.refuses_nan and v.any_lane(nans))
 
 
 @traced
@@ -179,4 +180,4 @@ def _one_block(spec, operands, args, p):
     scale = mark_nan(spec, scale, v.any_lane(x != x))
     store_parameters(spec, operands, p, scale, zero_point)
     convert_run(spec, operands, args, scale, zero_point, i, i + v.count(vec), prefetch_ahead())
-    return status_of(nan, infinite)
+    return status_of(nan=nan, infinite=infinite)

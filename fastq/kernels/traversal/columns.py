@@ -10,7 +10,7 @@ from fastq.kernels import body, load_store, parameters
 from fastq.kernels.nan import nan_mask
 from fastq.kernels.operands import fewest_lanes, quarter_lanes, register_lanes
 from fastq.kernels.spec import status_of
-from fastq.kernels.traversal.merged_rows import MEMORY, PAGE, ROOM, merge_rows, side_by_side
+from fastq.kernels.traversal.merged_rows import MEMORY, PAGE, ROOM, merge_rows, place_side_by_side
 from fastq.kernels.traversal.row_group import convert_lanes, rows_at_a_time, visit_group
 from fastq.kernels.traversal.streaming import stream_by_lines, streams_row
 
@@ -45,7 +45,7 @@ def columns(spec, operands, args, units):
             if last - first < most:
                 rows = -(-(last - first) // args.inner)
                 width = rows * args.inner
-            beside = side_by_side(spec, operands, args, p, rows, room)
+            beside = place_side_by_side(spec, operands, args, p, rows, room)
             status |= _visit_rows(spec, beside, args, (p if args.merged == 1 else 0) - first, i, first, last, width)
             merge_rows(operands, args, p, rows, beside)
             i = last
@@ -68,7 +68,7 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
     while i < last:
         rows = rows_at_a_time(spec, operands, args, last - i, end - i)
         if rows > 1 and end - i == width:
-            status |= status_of(visit_group(spec, operands, args, p, i, end, width), False)
+            status |= status_of(nan=visit_group(spec, operands, args, p, i, end, width))
         else:
             rows = 1
             end = min(end, last)
@@ -107,7 +107,7 @@ def column_ranges(spec, operands, args, units):
         end = row * args.inner + stop
         rows = rows_at_a_time(spec, operands, args, rows_alike(args, row) * (stop - start), stop - start)
         if rows > 1:
-            status |= status_of(visit_group(spec, operands, args, p, i, end, args.inner), False)
+            status |= status_of(nan=visit_group(spec, operands, args, p, i, end, args.inner))
         else:
             status |= visit(spec, operands, args, p, i, end)
         row += rows
@@ -133,13 +133,13 @@ def _visit_row(spec, operands, args, p, i, end):
     last = end - n
     i, nan_in_stream = stream_row(spec, operands, args, p, i, end, vec)
     if i == end:
-        return status_of(nan_in_stream, False)
+        return status_of(nan=nan_in_stream)
     i = min(i, last)
     nans = visit_lanes(spec, operands, args, p, i, vec)
     while i < last:
         i = min(i + n, last)
         nans = nans | visit_lanes(spec, operands, args, p, i, vec)
-    return status_of(nan_in_stream | v.any_lane(nans), False)
+    return status_of(nan=nan_in_stream | v.any_lane(nans))
 
 
 @traced
@@ -150,7 +150,7 @@ def _visit_few(spec, operands, args, p, i, end, vec):
         i = min(i, end - v.count(vec))
         nan |= v.any_lane(visit_lanes(spec, operands, args, p, i, vec))
         i += v.count(vec)
-    return status_of(nan, False)
+    return status_of(nan=nan)
 
 
 @traced

@@ -13,7 +13,7 @@ from fastq.kernels.traversal.streaming import stream_by_lines
 @traced
 def _compute_elements(context, i, kind):
     """Return the results of a Vec or scalar type of elements from src[i] on, and the status."""
-    return body_of(context[1]).elements(*context, i, kind)
+    return body_of(context[1]).compute(*context, i, kind)
 
 
 @traced

@@ -1,4 +1,7 @@
-"""Short rows with the same parameters, such as pixels, that a loop visits as one: their parameters side by side."""
+"""Short rows with the same parameters, such as pixels, that a loop visits as one: their parameters side by side.
+
+How many are merged, says `rows_as_one` of fastq/plan/policy.py.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ MEMORY = PAGE + 2 * ROOM
 
 
 @traced
-def side_by_side(spec, operands, args, p, rows, room):
+def place_side_by_side(spec, operands, args, p, rows, room):
     """Return operands whose parameters, those from p on, are repeated in a buffer for each of the merged rows.
 
     Results begin with the identities of the reduction, see `merge_rows`.
     """
-    place = _results_side_by_side if body.reduction_of(operands) else _parameters_side_by_side
+    place = _place_results if body.reduction_of(operands) else _place_parameters
     return place(operands, args, p, rows, room)
 
 
 @traced
-def _results_side_by_side(operands, args, p, rows, room):
+def _place_results(operands, args, p, rows, room):
     if args.merged == 1:
         return operands
     placed = body.with_memory(operands, room)
@@ -43,7 +46,7 @@ def identity_like(operands, x):
 
 
 @traced
-def _parameters_side_by_side(operands, args, p, rows, room):
+def _place_parameters(operands, args, p, rows, room):
     if args.merged == 1:
         return operands
     scale, zero_point = parameter_bits(operands)

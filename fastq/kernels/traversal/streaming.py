@@ -1,4 +1,7 @@
-"""Streaming stores of large results: past the cache from where arrays begin, or in whole cache lines."""
+"""How large results are stored past the cache: from where arrays begin, or in whole cache lines.
+
+Whether they are, says `store_mode` of fastq/plan/policy.py.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ def can_stream(spec, dst) -> bool:
 
 
 @traced
-def streams_if(spec, dst, streaming):
-    """Return `streaming`, whether the call is large enough, where its results may go past the cache; else False."""
+def streaming_if_possible(spec, dst, streaming):
+    """Return `streaming`, whether the call is large enough; False where results of this width can't be streamed."""
     return streaming if can_stream(spec, dst) else False
 
 
 @traced
 def elements_to_line(pointer, index):
-    """Return how many elements ``where[index]`` is before the beginning of a cache line."""
+    """Return how many elements ``pointer[index]`` is before the beginning of a cache line."""
     return -v.address_of(v.advance(pointer, index)) % v.LINE * 8 // v.bits_of(pointer)
 
 

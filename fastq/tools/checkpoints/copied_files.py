@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import re
@@ -13,13 +14,36 @@ from fastq.tools.checkpoints.config_json import CONFIG, SIDE_FILES
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.json_files import parsed_json
 from fastq.tools.checkpoints.weight_files import ADAPTER
+from fastq.tools.files.links import check_link
+from fastq.tools.files.texts import some_of
 
 # ends of names of files of weights: of fastq, PyTorch, GGUF, ONNX and its data, TensorFlow, Flax, Rust, Core ML,
-# Paddle, NeMo, MLX, TensorRT, LiteRT, ExecuTorch, MNN, RKNN, OpenVINO, and of unfinished downloads
+# Paddle, NeMo, MLX, TensorRT, LiteRT, ExecuTorch, MNN, RKNN, OpenVINO, MXNet, Caffe, Darknet, RTen, IREE, of chips of
+# Qualcomm, Hailo, Axera, Sophgo, Huawei, AMD and Mobilint, distributed checkpoints, and parts of files, unfinished
+# downloads and copies under other names
 WEIGHTS = re.compile(
-    r".*\.(safetensors|bin|pt|pt2|pth|ptl|ckpt|pkl|pickle|ggml|gguf|llamafile|onnx([._]data)?([._]\d+)?|ort|h5|hdf5|keras|pb|"
-    r"tflite|litertlm|task|msgpack|flax|ot|mlmodel|mlpackage|pdparams|pdiparams|pdmodel|nemo|npz|engine|plan|trt|pte|mnn|"
-    r"rknn|mar|safetensors\.index\.json|data-\d+-of-\d+|part|incomplete)",
+    r".*\.(safetensors|bin|pt|pt2|pth|ptl|ckpt|pkl|pickle|ggml|gguf(-split-\w+)?|llamafile|onnx([._]data)?([._]\d+)?|"
+    r"ort|h5|hdf5|keras|pb|tflite|litertlm|task|msgpack|flax|ot|mlmodel|mlpackage|pdparams|pdiparams|pdmodel|nb|nemo|"
+    r"npz|engine|plan|trt|uff|pte|mnn|rknn|rkllm|mar|params|caffemodel|dlc|qnn|hef|axmodel|cvimodel|bmodel|om|xmodel|"
+    r"mxq|weights|rten|vmfb|joblib|distcp|safetensors\.index\.json|data-\d+-of-\d+|part[-\w]*|incomplete|"
+    r"(safetensors|bin|pt|pth|gguf|onnx)\.(bak|backup|old|orig|tmp|temp|aria2|crdownload|download))",
+    re.IGNORECASE,
+)
+# ends of names of graphs, in text, whose weights are in a file of the same name: OpenVINO, ncnn, Caffe, TensorFlow
+GRAPHS = ".xml", ".param", ".prototxt", ".pbtxt"
+# ends of names of files that readers need, or people: texts and settings; code; vocabularies, of SentencePiece,
+# MeCab and FunASR, too, and grammars and rules of texts; pictures, sounds, fonts; signatures
+_ENDS = (
+    r"txt|md|rst|tex|html?|css|csv|tsv|srt|log|pdf|docx?|bib|cff|json|jsonl|ya?ml|toml|ini|cfg|conf|lock|xml|xsd|proto|"
+    r"py|pyi|ipynb|js|ts|lua|c|cc|cpp|cu|cuh|h|hpp|sh|bat|ps1|patch|diff|jinja2?|j2|tmpl|template|prompt|"
+    r"model|spm|tiktoken|bpe|codes|vocab|voc|dict?|def|utf8|lexicon|phn|lst|units|tok|mvn|arpa|gbnf|fst|far|"
+    r"png|jpe?g|gif|bmp|tiff?|avif|svg|webp|ico|wav|mp3|m4a|aac|opus|flac|ogg|mp4|mov|webm|ttf|otf|woff2?|"
+    r"sha(1|256|512)|md5|asc|sig"
+)
+# such files may have a version, as in tokenizer.model.v3 and v7m1, be compressed, or be an older copy or an example
+_AFTER_ENDS = r"v\d+(m\d+)?|gz|bz2|xz|zst|zip|bak|backup|old|orig|example|sample|dist"
+KNOWN = re.compile(
+    rf"[^.]*|(license|notice|readme)\b.*|events\.out\.tfevents\..*|.*\.({_ENDS})(\.({_AFTER_ENDS}))*",
     re.IGNORECASE,
 )
 UNFINISHED = ".part", ".incomplete"
@@ -39,14 +63,20 @@ def modules_of(path: Path) -> list[str]:
 
 
 def _stays(file: Path) -> bool:
-    """Return whether a file of a model is not copied: one of weights or of their index, or a large one."""
-    return bool(WEIGHTS.fullmatch(file.name)) or file.name.endswith(".index.json") or _size(file) > LARGEST
+    """Return whether a file of a model is not copied: one of weights, of their index or graph, or a large one."""
+    is_of_weights = WEIGHTS.fullmatch(file.name) or file.name.endswith(".index.json") or _is_graph(file)
+    return bool(is_of_weights) or _size(file) > LARGEST
+
+
+def _is_graph(file: Path) -> bool:
+    """Return whether a file is a graph in text, next to its weights."""
+    beside = (other.name for other in file.parent.glob(f"{glob.escape(file.stem)}.*"))
+    return file.suffix.lower() in GRAPHS and any(map(WEIGHTS.fullmatch, beside))
 
 
 def _size(file: Path) -> int:
     """Return the bytes of a file; raise ValueError if it is a link to nothing."""
-    if file.is_symlink() and not file.exists():
-        raise ValueError(f"{file} is a link to a file that is missing; fetch it again, or remove the link")
+    check_link(file, str(file))
     return file.stat().st_size
 
 
@@ -86,6 +116,9 @@ def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
         copied += [file.relative_to(path) for file in files if not file.is_dir()]
         not_copied += [f"{link.relative_to(path).as_posix()}/ (a link)" for link in files if link.is_dir()]
     lines = [f"not copied: {', '.join(not_copied)}"] if not_copied else []
+    unknown = [file.as_posix() for file in copied if not (KNOWN.fullmatch(file.name) or WEIGHTS.fullmatch(file.name))]
+    if unknown:
+        lines.append(f"copied, of kinds that fastq does not know: {some_of(unknown)}")
     for name in modules:
         if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
             fault = "which is not a folder in it: sentence-transformers does not load it"

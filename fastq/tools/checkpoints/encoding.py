@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 import fastq
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.conventions.table import CONVENTIONS, DEFAULT
-from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.floats import FLOAT_FORMATS, are_subnormal
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array, numpy_dtype
-from fastq.tools.layouts.compressed_tensors import BIAS, StoredForm, array_of, form_of, scale_values
+from fastq.tools.layouts.compressed_tensors import StoredForm, array_of, form_of, scale_values
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, LayerScheme, WeightScheme
 
 # dtypes of stored scales, by their names in files, as conventions call them
@@ -26,9 +26,6 @@ STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}
 # the largest value of NVFP4 without a global scale: the largest code times the largest scale
 NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max
 LEAST_E4M3 = 0.125  # replaces a scale of 0 in float8
-# significands of `frexp` from which on a magnitude takes the next power of two, by the bits of codes
-BUMPS = {4: 0.875, 6: 0.96875, 8: 0.875}
-LARGEST_E8M0 = 254  # the exponent of the largest power of two; 255 means NaN
 
 
 @dataclass(frozen=True)
@@ -41,10 +38,12 @@ class ScaleArithmetic:
 
     def convention(self, weights: WeightScheme) -> str | Convention:
         """Return the convention for scales and codes."""
-        row = CONVENTIONS["compressed-tensors"]
-        if weights.qtype.name not in row.formats or (weights.scale_dtype and not self.bit_exact):
+        convention = CONVENTIONS["compressed-tensors"]
+        if weights.qtype.name not in convention.formats or (weights.scale_dtype and not self.bit_exact):
             return DEFAULT
-        return row if self.bit_exact else replace(row, operation_type="compute", stored_type=STORED_TYPES[self.dtype])
+        if self.bit_exact:
+            return convention
+        return replace(convention, operation_type="compute", stored_type=STORED_TYPES[self.dtype])
 
     def round_result(self, values: Array) -> Array:
         """Round the float32 results of an operation as this arithmetic does."""
@@ -92,16 +91,17 @@ def encode(
 def count_rough_scales(x: Array, q: QuantizedArray) -> int:
     """Return how many parts, not all 0, have scales that float16 holds with few digits, or not at all.
 
-    Those that it does not hold are the distance of 1 to the next number, as in compressed-tensors.
+    Those that it does not hold are the distance of 1 to the next number, as in compressed-tensors. Others do other
+    things with such scales: see `are_subnormal`.
     """
-    least = np.finfo(np.float16).smallest_normal
     scale = np.asarray(q.scale, np.float32)
-    doubtful = (np.abs(scale) < least) | (scale == np.finfo(np.float16).eps)
+    doubtful = are_subnormal(scale, np.dtype(np.float16)) | (scale == np.finfo(np.float16).eps)
     if not doubtful.any():
         return 0
     lo, hi = fastq.minmax(x, axis=q.axis, block_size=q.block_size, nan="zero")
     largest = np.maximum(-lo.astype(np.float32), hi.astype(np.float32)).reshape(scale.shape)
     first, last = q.dtype.code_range(False)
+    least = FLOAT_FORMATS["float16"].smallest_normal
     return int(np.count_nonzero(doubtful & (largest > 0) & (largest < least * max(-first, last))))
 
 
@@ -126,40 +126,26 @@ def choose_scales(
             **search,
         )
         return p.scale.astype(numpy_dtype(arithmetic.dtype)), None if weights.symmetric else p.zero_point
+    if weights.scale_dtype == E8M0:
+        row = "compressed-tensors" if arithmetic.method == "minmax" else DEFAULT
+        p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, convention=row, **search)
+        return p.scale.view(np.uint8), None
     if arithmetic.method != "minmax":
-        return _search_scales(x, form, weights, factor, search), None
+        return _search_scales(x, form, factor, search), None
     lo, hi = fastq.minmax(x, axis=form.axis, block_size=form.block_size)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))
     if not np.isfinite(largest).all():
         raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
-    if weights.scale_dtype == E8M0:
-        return _powers_of_two(largest, weights), None
     scale = arithmetic.round_result(largest / np.float32(weights.qtype.code_range(False)[1]))
     return _in_e4m3(scale * np.float32(factor)), None
 
 
-def _search_scales(x: Array, form: StoredForm, weights: WeightScheme, factor: float, search: dict[str, Any]) -> Array:
-    """Return the scales in float8, or the exponents of powers of two, that a search finds."""
-    if weights.scale_dtype == E8M0:
-        p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, **search)
-        return p.scale.view(np.uint8)
+def _search_scales(x: Array, form: StoredForm, factor: float, search: dict[str, Any]) -> Array:
+    """Return the scales in float8 that a search finds."""
     # a row with the largest magnitude of all matrices that share the factor; the search rounds scales by it
     last = np.full_like(x[:1], NVFP4_LARGEST / factor)
     p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **search)
     return _in_e4m3(p.scale[:-1].astype(np.float32))
-
-
-def _powers_of_two(largest: Array, weights: WeightScheme) -> NDArray[np.uint8]:
-    """Return the biased exponents of scales for largest magnitudes.
-
-    An exponent is floor(log2(largest)) minus that of the largest code. Magnitudes from 1.75 times a power on take the
-    next one, as in compressed-tensors and the reference of vLLM: no code of float4 is clipped by more than half a step.
-    For float6_e2m3fn, whose largest code is 1.875 times a power, these are magnitudes from 1.9375 times a power on.
-    """
-    significand, exponent = np.frexp(largest)
-    exponent_of_code = np.frexp(weights.qtype.code_range(False)[1])[1]
-    biased = np.where(largest > 0, exponent - exponent_of_code + (significand >= BUMPS[weights.bits]) + BIAS, 0)
-    return np.clip(biased, 0, LARGEST_E8M0).astype(np.uint8)
 
 
 def _in_e4m3(scale: Array) -> Array:

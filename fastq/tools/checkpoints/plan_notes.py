@@ -11,8 +11,9 @@ from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.module_names import tail_of
 from fastq.tools.checkpoints.own_code import has_own_code
 from fastq.tools.checkpoints.rules import IGNORED, Plan, Rules, is_matrix
-from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD, NORM, ROUTER
+from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD, NORM, OTHER_LAYER, ROUTER
 from fastq.tools.checkpoints.tied_embeddings import is_tied
+from fastq.tools.files.quantized_elsewhere import line_on_narrow
 from fastq.tools.files.texts import some_of
 
 NOTABLE = 0.1  # share of the bytes of a model from which on a line names tensors of other shapes
@@ -22,7 +23,8 @@ MOST_OPTIONS = 3  # options of which a line has one for each module
 def lines_on_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
     """Return lines on weights that stay as they are, and on the options that quantize them.
 
-    These are embeddings and heads, experts, and tensors of other shapes or names if they are a large part of the model.
+    These are embeddings and heads, layers that the code of the model says are not Linear, experts, and tensors of other
+    shapes or names if they are a large part of the model.
     """
     tied: dict[str, int] = {}  # bytes by module
     untied: dict[str, int] = {}
@@ -42,6 +44,9 @@ def lines_on_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
         lines.append(_line_on_heads(untied, f"{' '.join(options)} quantizes them"))
     if tied:
         lines.append(_line_on_heads(tied, "embedding and output head are, or may be, one matrix"))
+    if not_linear := [name for name, reason in plan.copied.items() if reason == OTHER_LAYER]:
+        line = _line_on_others("layers", not_linear, plan, source)
+        lines.append(f"{line}; --include quantizes them, for readers of floats")
     return [*lines, *_lines_on_others(plan, source)]
 
 
@@ -52,15 +57,18 @@ def _line_on_heads(sizes: Mapping[str, int], reason: str) -> str:
 
 def _lines_on_others(plan: Plan, source: ModelFolder) -> Iterator[str]:
     """Yield lines on experts that stay as they are, and on other tensors of two or more axes."""
+    told = (HEAD, EMBEDDING, ROUTER, NORM, OTHER_LAYER, IGNORED)
     experts: list[str] = []
     others: list[str] = []
     for name, reason in plan.copied.items():
         spec = source.tensors[name]
-        if spec.dtype in HALVES and len(spec.shape) > 1 and reason not in (HEAD, EMBEDDING, ROUTER, NORM, IGNORED):
+        if spec.dtype in HALVES and len(spec.shape) > 1 and reason not in told:
             is_of_experts = is_stack(name, spec.shape) or ".experts." in f".{name}"
             (experts if is_of_experts else others).append(name)
     if experts:
         yield _line_on_others("experts", experts, plan, source)
+    if line := line_on_narrow(map(source.tensors.__getitem__, plan.copied), HALVES):
+        yield line
     total = sum(spec.nbytes for spec in source.tensors.values())
     if sum(source.tensors[name].nbytes for name in others) > NOTABLE * total:
         yield _line_on_others("other tensors of two or more axes", others, plan, source)
@@ -82,4 +90,5 @@ def lines_on_assumptions(plan: Plan, source: ModelFolder) -> Iterator[str]:
     """Yield a line on matrices outside the layers of which no name and no code tells that they are Linear."""
     if plan.assumed:
         why = "the model has code of its own" if has_own_code(source.config) else f"{CONFIG} has no model_type"
-        yield f"{why}: {some_of(plan.assumed)} are taken for Linear layers; --ignore leaves others"
+        taken = "is taken for a Linear layer" if len(plan.assumed) == 1 else "are taken for Linear layers"
+        yield f"{why}: {some_of(plan.assumed)} {taken}; --ignore leaves others"

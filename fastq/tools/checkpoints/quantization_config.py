@@ -12,7 +12,7 @@ from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.fused_modules import fused_with
 from fastq.tools.checkpoints.module_names import matches
 from fastq.tools.checkpoints.rules import Plan, Rules
-from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD
+from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD, OTHER_LAYER
 from fastq.tools.files.patterns import check_pattern
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.layouts import schemes
@@ -53,7 +53,7 @@ def _general_targets(modules: list[str], groups: list[tuple[list[str], LayerSche
     if any(fused_with(module) != module for module in other_modules):
         targets = [module for module in modules if not EXPERT.fullmatch(module)]
         return [EXPERTS, *targets] if has_experts else targets
-    not_linear = {matrix.module for matrix in plan.matrices if matrix.kind in (HEAD, EMBEDDING)}
+    not_linear = {matrix.module for matrix in plan.matrices if matrix.kind in (HEAD, EMBEDDING, OTHER_LAYER)}
     targets = [module for module in modules if module in not_linear]
     return [LINEAR, EXPERTS, *targets] if groups and has_experts else [LINEAR, *targets]
 

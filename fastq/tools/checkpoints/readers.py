@@ -13,7 +13,7 @@ from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.own_code import has_own_code
 from fastq.tools.checkpoints.rules import Matrix
-from fastq.tools.checkpoints.skipped_modules import EMBEDDING
+from fastq.tools.checkpoints.skipped_modules import EMBEDDING, OTHER_LAYER
 from fastq.tools.layouts.schemes import E4M3, E8M0, FLOATS, INTEGERS, MXFP4, WORDS, LayerScheme
 
 # Models whose matrices transformers 5.24 splits or joins while it reads them: floats and, except for these models,
@@ -29,6 +29,8 @@ SPLIT_BY_READERS = NOT_BY_ROWS | {
 NOT_AS_FLOATS = {"qwen4_exp_text"}  # its modules have names that end in weight
 
 READER = "transformers 5.24"
+# kinds of layers that do not decode their matrices when they are used, and what several of them are called
+NOT_DECODED = {EMBEDDING: "embeddings", OTHER_LAYER: "layers that are not Linear"}
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
 CAUSAL = "AutoModelForCausalLM"
 # formats and strategies in which transformers reads experts
@@ -42,8 +44,8 @@ def loading_lines(
     """Return lines with the call that loads a directory, given its source and the matrices that are quantized.
 
     transformers decodes all weights by one scheme if it is asked for floats; otherwise each when it is first used.
-    Models that look at a weight before that, embeddings, and sentence-transformers need floats, which are the same
-    numbers; so may `assumed` modules, which code of the model's own could use as tables.
+    Models that look at a weight before that, embeddings and other layers that are not Linear, and sentence-transformers
+    need floats, which are the same numbers; so may `assumed` modules, which the model's own code could use as tables.
     """
     matrices = list(quantized)
     schemes = {matrix.scheme for matrix in matrices}
@@ -52,8 +54,8 @@ def loading_lines(
     if lines:
         return lines
     # all models load codes that replace the weight
-    replaces_weights = all(scheme.format in (INTEGERS, FLOATS) for scheme in schemes) and not _has_embeddings(matrices)
-    # embeddings that were taken for Linear have no layer that decodes them
+    replaces_weights = all(scheme.format in (INTEGERS, FLOATS) for scheme in schemes) and not _not_decoded(matrices)
+    # what was taken for Linear may have no layer that decodes it
     replaces_weights = replaces_weights and not (assumed and has_own_code(source.config))
     can_be_floats = len(schemes) == 1 and not model_types(source.config) & NOT_AS_FLOATS
     as_floats = can_be_floats and not replaces_weights
@@ -91,8 +93,10 @@ def _imports_for(call: str) -> list[str]:
     return statements
 
 
-def _has_embeddings(matrices: Iterable[Matrix]) -> bool:
-    return any(matrix.kind == EMBEDDING for matrix in matrices)
+def _not_decoded(matrices: Iterable[Matrix]) -> list[str]:
+    """Return the kinds of matrices of layers that do not decode them."""
+    kinds = {matrix.kind for matrix in matrices}
+    return [noun for kind, noun in NOT_DECODED.items() if kind in kinds]
 
 
 def _reasons_against_loading(matrices: list[Matrix], source: ModelFolder, way_out: str) -> Iterator[str]:
@@ -101,8 +105,7 @@ def _reasons_against_loading(matrices: list[Matrix], source: ModelFolder, way_ou
     needs_floats = []
     if not all(scheme.weights.symmetric for scheme in schemes):
         needs_floats.append("zero points")
-    if _has_embeddings(matrices):
-        needs_floats.append("embeddings")
+    needs_floats += _not_decoded(matrices)
     if needs_floats and len(schemes) > 1:
         only = f"with {AS_FLOATS} only, and several schemes without it only"
         yield f"{READER} reads {' and '.join(needs_floats)} {only}; {way_out}"

@@ -15,8 +15,8 @@ from fastq.tools.checkpoints.config_json import HALVES, LANGUAGE, model_types, p
 from fastq.tools.checkpoints.experts import EXPERT, EXPERTS, ONE_TENSOR, STACKED, TRANSPOSED, Stack, is_stack
 from fastq.tools.checkpoints.fused_modules import read_as_one
 from fastq.tools.checkpoints.module_names import tail_of
-from fastq.tools.checkpoints.own_code import Classes, is_embedding, taken_for_linear
-from fastq.tools.checkpoints.skipped_modules import EMBEDDING, ignore_list, kind_by_shape, kind_of
+from fastq.tools.checkpoints.own_code import Classes, kind_in_code, taken_for_linear
+from fastq.tools.checkpoints.skipped_modules import EMBEDDING, OTHER_LAYER, ignore_list, kind_by_shape, kind_of
 from fastq.tools.checkpoints.tied_embeddings import is_tied
 from fastq.tools.files.patterns import check_patterns, fits, is_for
 from fastq.tools.files.tensor_specs import TensorSpec
@@ -127,6 +127,11 @@ def make_plan(
             plan.copied[spec.name] = reason
     if not plan.quantized:
         needed = "a two-dimensional weight that is not an embedding, norm or output head"
+        if OTHER_LAYER in plan.copied.values():
+            raise ValueError(
+                f"it has no matrix to quantize: {needed}; --include '*' quantizes those that are {OTHER_LAYER}, for "
+                "readers of floats"
+            )
         has_floats = any(spec.dtype in HALVES and len(spec.shape) > 1 and spec.size for spec in tensors.values())
         advice = "; fastq quantize takes its file, with tensors of any name" if has_floats else ""
         raise ValueError(f"it has no matrix to quantize: {needed}{advice}")
@@ -154,9 +159,10 @@ def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any]
         name: [matrix.module for matrix in _expert_matrices(spec, config, rules)[0]] for name, spec in tensors.items()
     }
     modules = [module for name in experts for module in experts[name] or [name.rpartition(".")[0]]]
-    # names of the tensors of experts, too; a head may be the embedding
+    # whole names of tensors, too, such as those of stacked experts; a head may be the embedding
+    whole = [name.removesuffix(".weight") for name, spec in tensors.items() if len(spec.shape) > 1]
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *whole], "module", is_for)
     stacks = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *stacks], "module", is_for)
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if is_matrix(spec)]
     matrices += [*stacks, *(module for modules_of_stack in experts.values() for module in modules_of_stack)]
     check_patterns("--include", rules.include, matrices, "matrix", is_for)
@@ -180,8 +186,9 @@ def _matrices_to_quantize(
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
     if rules.ignores(module):
         return [], IGNORED
-    table = EMBEDDING if is_embedding(module, classes) else None
-    kind = table or kind_of(module) or kind_by_shape(module, spec.shape, config)
+    in_code = kind_in_code(module, classes)
+    kind = kind_of(module) or kind_by_shape(module, spec.shape, config)
+    kind = in_code if kind is None or in_code == EMBEDDING else kind
     if kind and not rules.includes(module):
         return [], kind
     rows, columns = spec.shape

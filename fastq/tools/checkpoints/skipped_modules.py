@@ -14,6 +14,7 @@ HEAD = "output head"
 EMBEDDING = "embedding"
 ROUTER = "router"
 NORM = "normalization"
+OTHER_LAYER = "not Linear in the code of the model"
 
 # Heads are not part of a layer with a number. They may have modules of their own: cls.predictions.transform.dense
 _WORDS = (

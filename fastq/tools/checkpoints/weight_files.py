@@ -10,6 +10,7 @@ from typing import Any
 from fastq.system.arguments import shown
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.json_files import read_json
+from fastq.tools.files.links import check_link
 from fastq.tools.files.texts import NAMED
 
 INDEX = "model.safetensors.index.json"
@@ -45,6 +46,7 @@ def check_is_model(path: Path) -> None:
     """Raise ValueError unless a folder has a config.json; the error says what the folder seems to be."""
     if not path.is_dir():
         raise ValueError("it is not a directory")
+    check_link(path / CONFIG)
     if (path / CONFIG).is_file():
         return
     reasons = [f": {reason}" for name, reason in INSTEAD.items() if (path / name).is_file()]
@@ -86,7 +88,7 @@ def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> s
 
     `companion` is the name of a file that must be next to them.
     """
-    for levels in ("*", "*/*"):
+    for levels in ("*", "*/*", "*/*/*"):  # the last one of a cache of the hub
         files = sorted(file for suffix in suffixes for file in path.glob(f"{levels}/*{suffix}"))
         folders = [file.parent for file in files if (file.parent / companion).exists()]
         if folders:

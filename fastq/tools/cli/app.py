@@ -7,6 +7,7 @@ import functools
 import io
 import os
 import sys
+import warnings
 from typing import Any
 
 import click
@@ -32,7 +33,8 @@ from fastq.tools.cli.commands.suggest import suggest
 from fastq.tools.cli.commands.warmup import warmup
 from fastq.tools.cli.exit_codes import EXIT_CODES
 from fastq.tools.cli.interrupts import INTERRUPTED, signal_again
-from fastq.tools.cli.notes import exit_code
+from fastq.tools.cli.notes import exit_code_of_notes
+from fastq.tools.tensors.netcdf_zarr import ONE_DIMENSION_TWICE
 
 
 def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
@@ -58,14 +60,19 @@ class Commands(click.Group):
     """A group of commands; Ctrl-C ends each with one line and the exit code that shells expect."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. A signal unwinds the stack, so that temporary files are removed."""
+        """Run a command; exit with the code that its notes ask for, if any.
+
+        ``ctx.obj`` is the context that `main` gives: a signal raises KeyboardInterrupt there, so that temporary files
+        are removed.
+        """
         try:
-            with ctx.obj or contextlib.nullcontext():
+            with ctx.obj or contextlib.nullcontext(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ONE_DIMENSION_TWICE)
                 returned = super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             click.echo("".join([INTERRUPTED, *map(str, interrupt.args[:1])]), err=True)
             ctx.exit(interrupts.EXIT_CODE)
-        if code := exit_code():
+        if code := exit_code_of_notes():
             ctx.exit(code)
         return returned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import fastq
@@ -96,12 +96,17 @@ def _cell(key: str, value: Any, most: float) -> str:
     return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
 
 
-def pictures_of_worst(entries: Sequence[Entry], arrays_of: ArraysOf) -> Iterator[tuple[str, str]]:
-    """Yield a title and a picture of the errors of each of the tensors with the lowest SQNR."""
+def worst_of(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of the tensors with the lowest SQNR, which have pictures: those without NaN."""
     measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
-    for entry in sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]:
-        x, approximation = arrays_of(entry["name"])
-        yield f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(x, approximation)
+    measured = [entry for entry in measured if not entry.get("nan")]
+    return sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]
+
+
+def picture_of(entry: Entry, arrays_of: ArraysOf) -> tuple[str, str]:
+    """Return a title and a picture of the errors of a tensor."""
+    x, approximation = arrays_of(entry["name"])
+    return f"{entry['name']}: {entry['sqnr_db']:.2f} dB", _svg(x, approximation)
 
 
 def _svg(x: Any, approximation: Any) -> str:

@@ -20,10 +20,10 @@ def note(text: object, code: int = 0) -> None:
     """Write a line to standard error; the command ends with the smallest nonzero exit code of its notes."""
     click.echo(printable(" ".join(str(text).splitlines())), err=True)
     meta = click.get_current_context().meta
-    meta[_CODE] = min(filter(None, (exit_code(), code)), default=0)
+    meta[_CODE] = min(filter(None, (exit_code_of_notes(), code)), default=0)
 
 
-def exit_code() -> int:
+def exit_code_of_notes() -> int:
     """Return the exit code that the notes of this command asked for."""
     return int(click.get_current_context().meta.get(_CODE, 0))
 

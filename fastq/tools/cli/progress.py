@@ -7,36 +7,15 @@ import functools
 import importlib.util
 import itertools
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
-import click
 from rich import progress as bars
 from rich.console import Console
 
 from fastq.engine.code import notices
 
-SILENT = 2.0  # seconds after which a line says what takes so long
 T = TypeVar("T")
-
-
-def is_watched() -> bool:
-    """Return whether standard error is a terminal."""
-    return Console(stderr=True).is_terminal
-
-
-@contextlib.contextmanager
-def line_if_slow(text: str) -> Iterator[None]:
-    """Write a line to a terminal if the work takes longer than people wait without a word."""
-    timer = threading.Timer(SILENT, click.echo, [text], {"err": True})
-    timer.daemon = True
-    if is_watched():
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 @contextlib.contextmanager

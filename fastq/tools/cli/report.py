@@ -16,12 +16,13 @@ import numpy as np
 from fastq.results import QuantizedArray
 from fastq.system.atomic import replacing
 from fastq.tools.cli.errors import one_line_errors
-from fastq.tools.cli.html_report import ArraysOf, page, pictures_of_worst
+from fastq.tools.cli.html_report import ArraysOf, page, picture_of, worst_of
 from fastq.tools.cli.output_paths import WRITABLE, with_suffix
-from fastq.tools.cli.progress import line_if_slow
+from fastq.tools.cli.progress import with_progress
 from fastq.tools.cli.tables import EQUAL, Entry, arrange_rows, print_table, shape_text
 from fastq.tools.cli.terminal import print_line, printable
 from fastq.tools.files.pipeline import Converted, total_of
+from fastq.tools.files.texts import some_of
 from fastq.tools.tensors.reading import tensors_of
 from fastq.tools.tensors.tensor import Tensor
 
@@ -124,11 +125,18 @@ def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
     parts = [f"{total.name}{counted}: {total.before:,} -> {total.after:,} bytes"]
     if total.after:
         parts.append(f"{total.before / total.after:.2f} x")
-    ratios = [(ratio, row.name) for row in measured if (ratio := row.sqnr_db) is not None and not math.isnan(ratio)]
-    if ratios and total.sqnr_db is not None:
-        worst, name = min(ratios)
-        is_equal = worst == math.inf
-        parts.append(EQUAL if is_equal else f"{total.sqnr_db:.2f} dB, worst {worst:.2f} dB: {printable(name)}")
+    ratios = [(row.name, ratio) for row in measured if (ratio := row.sqnr_db) is not None]
+    unknown = [printable(name) for name, ratio in ratios if math.isnan(ratio)]  # infinite values, or their squares are
+    known = [(ratio, name) for name, ratio in ratios if not math.isnan(ratio)]
+    worst, name = min(known, default=(math.inf, ""))
+    if worst < math.inf:
+        if total.sqnr_db is not None and not math.isnan(total.sqnr_db):
+            parts.append(f"{total.sqnr_db:.2f} dB")
+        parts.append(f"worst {worst:.2f} dB: {printable(name)}")
+    elif known and not unknown:
+        parts.append(EQUAL)
+    if unknown:
+        parts.append(f"no SQNR: {some_of(unknown)}")
     return ", ".join(parts)
 
 
@@ -185,8 +193,12 @@ def write_report(path: Path, title: str, summary: str, table: Entry, arrays_of: 
     fields = list(entries[0]) if entries else FIELDS
     if path.suffix == ".html":
         rows = arrange_rows(entries, every=True, worst_first=True)
-        with line_if_slow(f"drawing the pictures of {path.name}"):
-            text = page(title, summary, fields, rows, pictures_of_worst(entries, arrays_of) if arrays_of else ())
+        worst = worst_of(entries)
+        pictures: list[tuple[str, str]] = []
+        if worst and arrays_of is not None:
+            shown = with_progress(worst, f"pictures of {path.name}")
+            pictures = [picture_of(entry, arrays_of) for entry in shown]
+        text = page(title, summary, fields, rows, pictures)
     else:
         text = csv_text(fields, entries) if path.suffix == ".csv" else json_text(table)
     with replacing(path) as file:

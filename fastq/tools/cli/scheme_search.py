@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 
 import fastq
 from fastq import reference
-from fastq.formats.gguf import WRITTEN, BlockFormat
+from fastq.formats.gguf import BLOCK_FORMATS, BlockFormat
 from fastq.formats.qtypes import as_qtype
 from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.checkpoints.config_json import CONFIG
@@ -25,10 +26,10 @@ from fastq.tools.checkpoints.own_code import classes_in_code
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
-from fastq.tools.files.measured_errors import NO_ERRORS, signal_of
+from fastq.tools.files.measured_errors import NO_ERRORS, exponent_for_squares, signal_of
 from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs
-from fastq.tools.gguf_files.gguf_file import open_gguf
+from fastq.tools.gguf_files.gguf_file import LLAMA_DIMENSIONS, open_gguf
 from fastq.tools.gguf_files.mixes import LIKE_MIX, MIXES, is_quantized, model_of
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES
 from fastq.tools.layouts.schemes import E8M0, MICROSCALING, PRESETS, LayerScheme
@@ -45,6 +46,10 @@ MANY = 64  # parts that are enough to stop early
 COMPILED_FROM = 1 << 19  # elements from which compiling a kernel takes less time than the reference
 NEAR = 1.0  # decibels by which a sample may miss a ratio that the whole reaches; samples of rows differ by less
 LIKE = "suggest --json > FILE writes them"
+
+
+class NotFiniteError(Exception):
+    """A tensor has values that no scheme holds. It is no error of the file, whose other tensors can be tried."""
 
 
 class Candidate(NamedTuple):
@@ -78,7 +83,8 @@ def trials_for(source: Path) -> Trials:
     if source.suffix == ".gguf":
         file = open_gguf(source)
         architecture = model_of(file).architecture
-        quantized = {name for name, spec in file.tensors.items() if is_quantized(spec, architecture)}
+        known = {name: spec for name, spec in file.tensors.items() if len(spec.shape) <= LLAMA_DIMENSIONS}
+        quantized = {name for name, spec in known.items() if is_quantized(spec, architecture)}
         return Trials(
             candidates=_gguf_candidates,
             reason_against=lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf",
@@ -114,16 +120,22 @@ def _plan_of(model: ModelFolder, rules: Rules) -> Plan:
     return make_plan(model.tensors, model.config, rules, classes_in_code(model.path, model.config))
 
 
-def command_line(source: Path, schemes: Counter[str]) -> str:
-    """Return the command that quantizes with the chosen schemes; `schemes` counts the tensors of each."""
+def command_line(source: Path, schemes: Counter[str], left_alone: Sequence[str]) -> str:
+    """Return the command that quantizes with the chosen schemes; `schemes` counts the tensors of each.
+
+    `left_alone` are the names of tensors that it would try to quantize, and that have values that no scheme holds.
+    """
     ((most, _),) = schemes.most_common(1)
     if source.suffix == ".gguf":
+        if left_alone:
+            return "fastq gguf takes no file that has them"
         return f"fastq gguf {source} OUT.gguf --like FILE takes them; {LIKE}"
     if most not in PRESETS:
         return f"fastq quantize --like FILE takes them{', a file at a time' * source.is_dir()}; {LIKE}"
+    ignored = "".join(f" --ignore {name.removesuffix('.weight')}" for name in left_alone)
     if len(schemes) > 1:
-        return f"fastq convert {source} OUT --like FILE takes them; {LIKE}"
-    return f"fastq convert {source} OUT --scheme {most} takes them"
+        return f"fastq convert {source} OUT --like FILE{ignored} takes them; {LIKE}"
+    return f"fastq convert {source} OUT --scheme {most}{ignored} takes them"
 
 
 # The search
@@ -132,18 +144,37 @@ def command_line(source: Path, schemes: Counter[str]) -> str:
 def cheapest(tensors: Sequence[Sequence[Candidate]], least: float) -> Suggestion | None:
     """Return the scheme with the fewest bytes that reaches an SQNR for each tensor, given the candidates of each.
 
-    If none does, return the scheme whose worst tensor is best; None if no scheme can hold the values.
+    Of several with as few bytes, it is the one whose worst tensor is best; so it is if none reaches the SQNR. None if
+    no scheme can hold the values.
     """
     by_scheme = [{candidate.scheme: candidate for candidate in candidates} for candidates in tensors]
     common = [scheme for scheme in by_scheme[0] if all(scheme in candidates for candidates in by_scheme)]
     trials = [[candidates[scheme] for candidates in by_scheme] for scheme in common]
-    trials.sort(key=lambda candidates: sum(candidate.nbytes for candidate in candidates))
-    for candidates in trials:
-        if suggestion := _suggestion_if_reached(candidates, least):
+    trials.sort(key=_bytes_of)
+    for _, of_equal_bytes in itertools.groupby(trials, _bytes_of):
+        if suggestion := _best_of(of_equal_bytes, least):
             return suggestion
     best = None
     for candidates in reversed(trials):  # after the scheme with the most bytes, most are soon known to fall short
         best = _suggestion_if_reached(candidates, -math.inf if best is None else min(best.sqnr_db)) or best
+    return best
+
+
+def _bytes_of(candidates: Sequence[Candidate]) -> int:
+    """Return the bytes of one scheme, given the candidate of each tensor."""
+    return sum(candidate.nbytes for candidate in candidates)
+
+
+def _best_of(trials: Iterable[Sequence[Candidate]], least: float) -> Suggestion | None:
+    """Return the suggestion of the scheme whose worst tensor is best, if all tensors reach an SQNR by it.
+
+    Of equally good ones it is the first.
+    """
+    best = None
+    for candidates in trials:
+        suggestion = _suggestion_if_reached(candidates, least if best is None else min(best.sqnr_db))
+        if suggestion and (best is None or min(suggestion.sqnr_db) > min(best.sqnr_db)):
+            best = suggestion
     return best
 
 
@@ -170,15 +201,33 @@ class _Budget:
             share = float(np.power(10.0, -least / 10))
         self._left = signal * share * (1 + 1e-9)  # sums differ in their last digits
 
-    def is_spent_by(self, values: Array, approximation: Array) -> bool:
-        """Add the errors of a part, and return whether there is too much noise."""
-        errors = np.subtract(values, approximation, dtype=np.float64).ravel()
-        return self.is_spent_on(float(np.einsum("i,i", errors, errors)))  # by one thread, unlike np.dot
-
     def is_spent_on(self, noise: float) -> bool:
         """Add the noise of a part, and return whether there is too much."""
         self._left -= noise
         return self._left < 0
+
+
+class _Squares:
+    """The squares of an array and of its errors, divided by a power of four if float64 would not hold them."""
+
+    def __init__(self, x: Array) -> None:
+        self._exponent = exponent_for_squares(x)
+        self.signal = signal_of(self._ready(x))
+
+    def noise_of(self, values: Array, approximation: Array) -> float:
+        """Return the sum of the squared errors of a part."""
+        errors = np.subtract(self._ready(values), self._ready(approximation), dtype=np.float64).ravel()
+        return float(np.einsum("i,i", errors, errors))  # by one thread, unlike np.dot
+
+    def sqnr_db(self, x: Array, approximation: Array) -> float:
+        """Return the SQNR in decibels of an approximation of the array."""
+        return fastq.compare(self._ready(x), self._ready(approximation)).sqnr_db
+
+    def _ready(self, x: Array) -> Array:
+        if not self._exponent:
+            return x
+        numbers: Array = np.ldexp(x.astype(np.float64, copy=False), -self._exponent)
+        return numbers
 
 
 def _spread_indices(count: int) -> Iterator[int]:
@@ -186,10 +235,10 @@ def _spread_indices(count: int) -> Iterator[int]:
     yield from np.random.default_rng(0).permutation(count).tolist()
 
 
-def _check_finite(ends: tuple[Array, Array]) -> None:
-    """Refuse infinite values, given the smallest and the largest one."""
-    if not np.isfinite(ends).all():
-        raise ValueError("it has infinite values, whose range has no scale")
+def _check_finite(values: Array) -> None:
+    """Refuse NaN and infinite values."""
+    if not np.isfinite(values).all():
+        raise NotFiniteError
 
 
 # Files of tensors
@@ -234,9 +283,9 @@ class _WholeArray:
 
     def __init__(self, x: Array) -> None:
         self.x = x
-        self.signal = signal_of(x)
+        self._squares = _Squares(x)
+        _check_finite(x)
         self._range = functools.cache(partial(reference.minmax, x))  # by axis and block size
-        _check_finite(self._range())
         self._decoded = np.empty(x.shape, np.float64 if x.dtype == np.float64 else np.float32)
 
     def sqnr_db(self, scheme: Scheme, least: float) -> float | None:
@@ -249,16 +298,16 @@ class _WholeArray:
 
     def _measure(self, scheme: Scheme, least: float) -> float | None:
         """Quantize and dequantize part by part, until the noise is too much; return the SQNR."""
-        budget = _Budget(self.signal, least)
+        budget = _Budget(self._squares.signal, least)
         parts = _cut_into_parts(self.x.shape, scheme)
         round_trip = self._integer_round_trip if scheme.dtype in INTEGERS else self._float_round_trip
         for k in _spread_indices(len(parts)):
             values = self.x[parts[k]].astype(self._decoded.dtype, copy=False)
             decoded = round_trip(values, parts[k], scheme)
             self._decoded[parts[k]] = decoded
-            if budget.is_spent_by(values, decoded):
+            if budget.is_spent_on(self._squares.noise_of(values, decoded)):
                 return None
-        ratio = fastq.compare(self.x, self._decoded).sqnr_db
+        ratio = self._squares.sqnr_db(self.x, self._decoded)
         return ratio if ratio >= least else None
 
     def _integer_round_trip(self, values: Array, part: tuple[slice, ...], scheme: Scheme) -> Array:
@@ -365,8 +414,8 @@ def _conversion_to_preset(model: ModelFolder, matrices: Sequence[Matrix], name: 
 def _model_candidates(conversion_to: Callable[[str], Quantization | None], tensor: Tensor) -> list[Candidate]:
     """Return the schemes of `fastq convert` for a tensor of matrices, without those that quantize activations."""
     values = tensor.values()
+    _check_finite(values)
     candidates = []
-    _check_finite(reference.minmax(values))
     for name, preset in PRESETS.items():
         if preset.activations or tensor.shape[-1] % preset.weights.group_size:
             continue
@@ -416,12 +465,12 @@ def _gguf_candidates(tensor: Tensor) -> list[Candidate]:
     elsewhere.
     """
     values = tensor.values()
-    if not np.isfinite(values.astype(np.float32, copy=False)).all():
-        raise ValueError("it has NaN or infinite values")
+    with np.errstate(over="ignore"):  # of float64, which the types of blocks take as float32
+        _check_finite(values.astype(np.float32, copy=False))
     rows = values.reshape(-1, values.shape[-1])
     whole = _Rows(rows)
     candidates = []
-    for form in WRITTEN.values():
+    for form in BLOCK_FORMATS.values():
         needs_imatrix = form.needs_importance or MIXES[LIKE_MIX].needs(tensor.name, TENSOR_TYPES[form.name])
         if values.shape[-1] % form.size == 0 and not needs_imatrix:
             nbytes = rows.size // form.size * form.nbytes
@@ -434,7 +483,7 @@ class _Rows:
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
-        self.signal = signal_of(rows)
+        self._squares = _Squares(rows)
         self._sample = sample_of(rows, {"dtype": "int8"}).astype(np.float32)
 
     def sqnr_db(self, form: BlockFormat, least: float) -> float | None:
@@ -457,16 +506,16 @@ class _Rows:
 
     def _measure(self, round_trip: Callable[[Array], Array], least: float) -> float | None:
         """Quantize and dequantize part by part, until the noise is too much; return the SQNR."""
-        budget = _Budget(self.signal, least)
+        budget = _Budget(self._squares.signal, least)
         decoded = np.empty(self.rows.shape, np.float32)
         step = max(GGUF_PART // self.rows.shape[1], 1)
         starts = range(0, len(self.rows), step)
         for k in _spread_indices(len(starts)):
             part = slice(starts[k], starts[k] + step)
             decoded[part] = round_trip(self.rows[part].astype(np.float32, copy=False))
-            if budget.is_spent_by(self.rows[part], decoded[part]):
+            if budget.is_spent_on(self._squares.noise_of(self.rows[part], decoded[part])):
                 return None
-        ratio = fastq.compare(self.rows, decoded).sqnr_db
+        ratio = self._squares.sqnr_db(self.rows, decoded)
         return ratio if ratio >= least else None
 
 

@@ -30,6 +30,7 @@ from fastq.tools.files.texts import count_text
 from fastq.tools.tensors.netcdf_zarr import (
     MARKS,
     NETCDF,
+    ONE_DIMENSION_TWICE,
     ROOT,
     ZARR,
     groups_of,
@@ -39,7 +40,7 @@ from fastq.tools.tensors.netcdf_zarr import (
     special_variables,
     unreadable_variables,
 )
-from fastq.tools.tensors.netcdf_zarr_copies import Result, write
+from fastq.tools.tensors.netcdf_zarr_copies import ChangedDataset, write
 
 if TYPE_CHECKING:
     from xarray import Variable
@@ -116,7 +117,7 @@ def convert_store(
                 keys = attributes.values()
                 names = [name for name in ds.data_vars if _has_new(converted[name].attrs, ds[name].attrs, keys)]
                 new = [name for name in converted.variables if name not in ds.variables]
-                results[path] = Result(
+                results[path] = ChangedDataset(
                     before=ds, after=converted, changed=[*names, *new], dropped=_names_in_group(dropped, path)
                 )
                 changed += [(f"{prefix}{name}", converted.variables[name]) for name in names]
@@ -201,6 +202,7 @@ def _call_converter(source: Path, ds: Any, convert: functools.partial[Any], pref
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
+            warnings.filterwarnings("ignore", ONE_DIMENSION_TWICE)
             converted = convert(ds)
     except (TypeError, ValueError) as error:
         name = str(error).partition(" ")[0]

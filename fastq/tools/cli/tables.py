@@ -88,14 +88,15 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def arrange_rows(entries: Iterable[Entry], *, every: bool = False, worst_first: bool = False) -> list[Entry]:
-    """Return entries in the order of a table. Without `every`, entries without an error are joined by their reason.
+    """Return entries in the order of a table.
 
-    Joined entries come last. `worst_first` sorts the others by their signal to noise ratio.
+    Without `every`, entries without an error or NaN are joined by their reason, and come last. `worst_first` sorts the
+    others by their signal to noise ratio.
     """
     single: list[Entry] = []
     alike: dict[Any, list[Entry]] = {}
     for entry in entries:
-        if every or entry["sqnr_db"] not in (None, math.inf):
+        if every or entry["sqnr_db"] not in (None, math.inf) or entry.get("nan"):
             single.append(entry)
         else:
             reason = tuple(entry.get(column) for column in ("from", "to", "scheme", "a", "b"))
@@ -163,9 +164,12 @@ def _column_widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
         column: max([*map(cell_len, cells[column]), *map(cell_len, title_of(column).split())]) for column in natural
     }
     empty = [column for column in cells if column not in TEXT and set(cells[column]) <= {"", "-"}]
-    dispensable = [*empty, *(column for column in DISPENSABLE if column in cells and column not in empty)]
+    for column in empty:  # before any text is shortened
+        if _table_width(wide) <= width:
+            return wide
+        del wide[column]
     least = {column: min(natural_width, _least_width(column, cells[column])) for column, natural_width in wide.items()}
-    for column in dispensable:
+    for column in [column for column in DISPENSABLE if column in wide]:
         if _table_width(least) <= width:
             break
         del wide[column]

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from fastq.system.arguments import reason
 from fastq.tools.files import numpy_files, safetensors_files
+from fastq.tools.files.links import check_link
 from fastq.tools.files.numpy_files import NpySource, NpzSource, NpzWriter
 from fastq.tools.files.safetensors_files import Header, SafetensorsSource, SafetensorsWriter
 
@@ -27,6 +28,7 @@ DAMAGED = (*numpy_files.DAMAGED, *safetensors_files.DAMAGED)
 
 def open_source(path: Path, suffix: str = "") -> TensorSource:
     """Open a file of tensors, whose kind is told by `suffix` or its own suffix; raise ValueError if it is damaged."""
+    check_link(path)
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     try:

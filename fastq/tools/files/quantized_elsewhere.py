@@ -24,8 +24,8 @@ CODES = (
 )
 # ends of names without which no codes have values: scales, and tables of values
 NEEDED = (
-    r"(?:weight_|nested_|global_|block_|channel_|per_tensor_|q_)?scales?(?:_inv|_2|_max|_and_zeros?|_weight)?|"
-    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|scb|codebooks?|"
+    r"(?:weight_|nested_|double_|global_|block_|channel_|per_tensor_|q_)?scales?(?:_inv|_2|_max|_and_zeros?|_weight)?|"
+    r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|amax|scb|codebooks?|"
     r"centroids(?:\.weight)?|tables2?|suh|t?lut\d*|lookup_table|s"
 )
 # ends of names of their other parameters
@@ -35,8 +35,10 @@ OTHERS = (
     r"act_pre_scale|(?:input|output|act|activation|smooth)_scale|"
     r"(?:activation|prequant)_scaling_factor|scale_input|res_centroids|res_indices|weight_bias|tune_metadata"
 )
+# modules of a layer that hold parameters: Model Optimizer, Quark, Brevitas, PyTorch's quantization-aware training
+HOLDERS = r"\w*quantizer|(?:\w*_)?fake_quant|(?:weight_|quant_?|q_?)params"
 _JOINED = r"(?:^|[._:/]+)"  # what separates words
-_END = re.compile(rf"(?:{_JOINED}(?:{CODES}|{NEEDED}|{OTHERS}))+$", re.IGNORECASE)
+_END = re.compile(rf"(?:{_JOINED}(?:{CODES}|{NEEDED}|{OTHERS}|{HOLDERS}))+$", re.IGNORECASE)
 _NEEDED = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED})$", re.IGNORECASE)
 _PARAMETER = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED}|{OTHERS})$", re.IGNORECASE)
 # the same for the last words of names in any spelling, and for integers that are numbers of themselves
@@ -63,6 +65,17 @@ class QuantizedElsewhere(NamedTuple):
 def is_narrow(spec: TensorSpec) -> bool:
     """Return whether a tensor has floats of 8 bits or fewer."""
     return spec.dtype.startswith(NARROW_FLOATS)
+
+
+def line_on_narrow(specs: Iterable[TensorSpec], floats: Iterable[str]) -> str:
+    """Return a line on floats that are too narrow to be quantized, next to the dtypes that are; empty without any."""
+    narrow = [spec for spec in specs if is_narrow(spec) and len(spec.shape) > 1]
+    if not narrow:
+        return ""
+    dtypes = ", ".join(sorted({spec.dtype for spec in narrow}))
+    counted = count_text(len(narrow), "matrix")
+    names = some_of([spec.name for spec in narrow])
+    return f"copied as they are: {counted} of {dtypes}, not of {', '.join(floats)}: {names}"
 
 
 def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:

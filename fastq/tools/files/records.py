@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fastq.formats.conventions.coding import check_format
-from fastq.formats.conventions.table import as_convention
+from fastq.formats.conventions.table import as_convention, check_format
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.file_parts import SAVED
@@ -209,10 +208,10 @@ class Scheme:
 
     def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the arguments for values of a dtype: scales are rounded to half precision, as in files."""
-        row = as_convention(self.convention)
-        if row.stored_type != "compute" or row.half_precision_for(dtype).scale:
+        convention = as_convention(self.convention)
+        if convention.stored_type != "compute" or convention.half_precision_for(dtype).scale:
             return self.arguments()
-        return {**self.arguments(), "convention": replace(row, stored_type="input")}
+        return {**self.arguments(), "convention": replace(convention, stored_type="input")}
 
     def columns_alike(self, shape: tuple[int, ...]) -> int:
         """Return how many neighbours along the last axis share a scale; 0 if each has its own scale."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastq import gguf
-from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 from fastq.tools.files.measured_errors import NO_ERRORS, errors_of
@@ -47,7 +47,7 @@ LONGEST_TEXT = 127  # most bytes of a text that llama-quantize writes into the m
 
 
 @dataclass(frozen=True)
-class Request:
+class GgufConversion:
     """The options of a conversion."""
 
     mix: Mix
@@ -58,7 +58,7 @@ class Request:
     dequantize: bool = False  # whether all blocks become floats
 
 
-class _Target(NamedTuple):
+class _TensorPlan(NamedTuple):
     """What becomes of a tensor."""
 
     kind: TensorType
@@ -69,7 +69,7 @@ class _Target(NamedTuple):
 
 
 def convert_gguf(
-    source: GgufSource, out: Path, request: Request, *, say: SayMore, progress: Progress
+    source: GgufSource, out: Path, request: GgufConversion, *, say: SayMore, progress: Progress
 ) -> list[Converted]:
     """Write the GGUF file that llama-quantize makes from another one; converted blocks include their scales.
 
@@ -83,7 +83,7 @@ def convert_gguf(
     types_of = partial(mixes.choose_types, model, mix=request.mix, overrides=request.overrides)
     types_of = partial(types_of, has_imatrix=request.imatrix is not None)
     kinds = types_of(specs)
-    targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
+    targets = {spec: _TensorPlan(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
     if request.range == "mse":
         _search_for_least_error(targets, say)
     added = [uint32("general.quantization_version", QUANTIZATION_VERSION)]
@@ -112,7 +112,7 @@ def convert_gguf(
     return rows
 
 
-def _kind_of(spec: GgufSpec, chosen: TensorType, request: Request) -> TensorType:
+def _kind_of(spec: GgufSpec, chosen: TensorType, request: GgufConversion) -> TensorType:
     """Return the new type of a tensor; a tensor that can't have it is refused before anything is written."""
     kind = spec.kind
     in_blocks = spec.kind.block != 1
@@ -127,7 +127,7 @@ def _kind_of(spec: GgufSpec, chosen: TensorType, request: Request) -> TensorType
         raise ValueError(f"tensor {spec.name!r} is {kind}; only F32, F16 and BF16 are quantized{advice}")
     if in_blocks and kind.name not in BLOCK_FORMATS:
         raise ValueError(f"tensor {spec.name!r} is {kind}, which fastq does not dequantize")
-    if not (chosen.is_float or chosen.name in WRITTEN):
+    if not (chosen.is_float or chosen.name in BLOCK_FORMATS):
         raise ValueError(f"tensor {spec.name!r} would be {chosen}, which fastq does not quantize to")
     return chosen
 
@@ -137,7 +137,7 @@ def _with_whole_blocks(spec: GgufSpec) -> GgufSpec:
     return replace(spec, shape=(*spec.shape[:-1], LARGEST_BLOCK)) if spec.shape else spec
 
 
-def _say_unfit(targets: Mapping[GgufSpec, _Target], intended: Mapping[str, TensorType], say: SayMore) -> None:
+def _say_unfit(targets: Mapping[GgufSpec, _TensorPlan], intended: Mapping[str, TensorType], say: SayMore) -> None:
     """Name the tensors that would have the intended types if their rows were whole blocks."""
     unfit = [
         f"{spec.name!r} ({target.kind}, not {intended[spec.name]})"
@@ -148,7 +148,7 @@ def _say_unfit(targets: Mapping[GgufSpec, _Target], intended: Mapping[str, Tenso
         say(f"another type, since their rows are not whole blocks: {some_of(unfit)}")
 
 
-def _search_for_least_error(targets: dict[GgufSpec, _Target], say: SayMore) -> None:
+def _search_for_least_error(targets: dict[GgufSpec, _TensorPlan], say: SayMore) -> None:
     """Choose the search for the least error, in the types that have one."""
     others = []
     for spec, target in targets.items():
@@ -163,7 +163,7 @@ def _search_for_least_error(targets: dict[GgufSpec, _Target], say: SayMore) -> N
         say(f"--range mse does not apply to the types of these tensors, which get the bytes of ggml: {_quoted(others)}")
 
 
-def _weigh(targets: dict[GgufSpec, _Target], path: str, imatrix: Imatrix, say: SayMore) -> list[MetadataField]:
+def _weigh(targets: dict[GgufSpec, _TensorPlan], path: str, imatrix: Imatrix, say: SayMore) -> list[MetadataField]:
     """Give tensors the weights of their columns; return the fields about the matrix, if it was used."""
     names_of = _names_in(imatrix)
     to_weigh: dict[str, MatrixToWeigh] = {}
@@ -201,7 +201,7 @@ def _may_differ(spec: GgufSpec) -> bool:
     return mixes.purpose_of(spec.name) == mixes.EMBEDDING
 
 
-def _multiply_scales(source: GgufSource, targets: dict[GgufSpec, _Target], say: SayMore) -> None:
+def _multiply_scales(source: GgufSource, targets: dict[GgufSpec, _TensorPlan], say: SayMore) -> None:
     """Multiply converted blocks by their scales, and leave the scales out, since they belong to the old blocks."""
     left_out = []
     for spec, target in list(targets.items()):
@@ -225,7 +225,11 @@ def _quoted(names: list[str]) -> str:
 
 
 def _convert(
-    source: GgufSource, out: Path, targets: Mapping[GgufSpec, _Target], added: list[MetadataField], progress: Progress
+    source: GgufSource,
+    out: Path,
+    targets: Mapping[GgufSpec, _TensorPlan],
+    added: list[MetadataField],
+    progress: Progress,
 ) -> list[Converted]:
     """Write tensors in other types, with the metadata of the source that still hold, and with added ones."""
     left_out = {*OF_PARTS, *(field.key for field in added)}
@@ -250,7 +254,7 @@ def _convert(
         return run(tasks, GgufWriter(file, header), progress)
 
 
-def _has_new_types(targets: Mapping[GgufSpec, _Target]) -> bool:
+def _has_new_types(targets: Mapping[GgufSpec, _TensorPlan]) -> bool:
     """Return whether a tensor gets another type; the bytes of all others are copied."""
     return any(spec.kind != target.kind for spec, target in targets.items())
 
@@ -260,11 +264,13 @@ def _changes_field(source: GgufSource, added: list[MetadataField]) -> bool:
     return any(field.key in source.fields and source.get(field.key) != field.value() for field in added)
 
 
-def _pieces(source: GgufSource, spec: GgufSpec, target: _Target) -> Iterator[Callable[[], Piece]]:
-    """Yield the work of converting chunks of rows, each with the weights of its columns and with its scale."""
+def _pieces(source: GgufSource, spec: GgufSpec, target: _TensorPlan) -> Iterator[Callable[[], Piece]]:
+    """Yield the work of converting chunks of rows, each with the weights of its columns and with its scale.
+
+    Each chunk maps the tensor anew: pages that were read count as memory of the process until their map is gone.
+    """
     matrices = 1 if target.weights is None and target.scale is None else math.prod(spec.shape[:-2])
-    rows = source.load(spec.name)
-    height = len(rows) // matrices
+    height = len(source.load(spec.name)) // matrices
     most = max(1, CHUNK // max(spec.shape[-1], 1))
     for index in range(matrices):
         end = (index + 1) * height
@@ -273,18 +279,19 @@ def _pieces(source: GgufSource, spec: GgufSpec, target: _Target) -> Iterator[Cal
             scale=None if target.scale is None else target.scale[index],
         )
         for start in range(index * height, end, most):
-            yield partial(_convert_rows, spec, of_matrix, rows[start : min(start + most, end)], start)
+            yield partial(_convert_rows, source, spec, of_matrix, start, min(start + most, end))
 
 
-def _convert_rows(spec: GgufSpec, target: _Target, rows: Array, start: int) -> Piece:
-    """Return the data to store for some rows, the first of which is row `start` of the tensor."""
+def _convert_rows(source: GgufSource, spec: GgufSpec, target: _TensorPlan, start: int, stop: int) -> Piece:
+    """Return the data to store for the rows start..stop of a tensor."""
+    rows = source.load(spec.name)[start:stop]
     with naming(lambda error: _failure(spec, target.kind, rows, start, error)):
         stored, values, decoded = _encode(spec.kind, target, rows)
     errors = None if decoded is None else NO_ERRORS if decoded is values else errors_of(values, decoded)
     return Piece({spec.name: stored}, rows.nbytes, errors)
 
 
-def _encode(kind: TensorType, target: _Target, rows: Array) -> tuple[Array, Array, Array | None]:
+def _encode(kind: TensorType, target: _TensorPlan, rows: Array) -> tuple[Array, Array, Array | None]:
     """Return rows as they are stored, their values, and their decoded values if errors are measured."""
     name = target.kind.name
     if kind == target.kind:

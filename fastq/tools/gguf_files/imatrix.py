@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.ops.file_parts import as_path
-from fastq.system.arguments import counting
+from fastq.requests.gguf import with_equal_weights_where_all_are_0
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.patterns import nearest
@@ -139,7 +139,7 @@ def weigh(
         rows, rest = divmod(values.size, columns)
         if (rows, rest) == (matrices, 0) if index is None else index < rows and not rest:
             weights = values.reshape(rows, columns)[slice(None) if index is None else slice(index, index + 1)]
-            importance[key] = counting(weights, matrix.group)
+            importance[key] = with_equal_weights_where_all_are_0(weights, matrix.group)
             if importance[key] is not weights:
                 equalized.append(key)
             if count := imatrix.uncounted.get(name):

@@ -27,9 +27,10 @@ class Mix:
 
     def needs(self, name: str, kind: TensorType) -> bool:
         """Return whether llama-quantize gives a tensor a type with an importance matrix only."""
-        low = kind.name in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS") or (self.name, kind.name) == ("Q2_K_S", "Q2_K")
-        return low and name not in _NAMED
+        return (kind.name in _OF_IMATRIX or (self.name, kind.name) == ("Q2_K_S", "Q2_K")) and name not in _NAMED
 
+
+_OF_IMATRIX = "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"
 
 # include/llama.h, enum llama_ftype
 MIXES = {
@@ -51,6 +52,8 @@ MIXES = {
         Mix("Q5_K_M", 17, "Q5_K"),
         Mix("Q6_K", 18, "Q6_K"),
         Mix("IQ4_NL", 25, "IQ4_NL"),
+        Mix("IQ1_S", 24, "IQ1_S", needs_imatrix=True),
+        Mix("IQ1_M", 31, "IQ1_M", needs_imatrix=True),
         Mix("IQ2_XXS", 19, "IQ2_XXS", needs_imatrix=True),
         Mix("IQ2_XS", 20, "IQ2_XS", needs_imatrix=True),
         Mix("IQ2_S", 28, "IQ2_XS", needs_imatrix=True),
@@ -64,13 +67,13 @@ MIXES = {
         Mix("TQ2_0", 37, "TQ2_0"),
         Mix("MXFP4_MOE", 38, "MXFP4"),
         Mix("Q1_0", 40, "Q1_0"),
+        Mix("Q2_0", 41, "Q2_0"),
     )
 }
 FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F16"), Mix("BF16", 32, "BF16"))}
 LIKE_MIX = "Q8_0"  # the mix of `fastq gguf --like` without a TYPE
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
-# mixes of llama-quantize only: fastq does not quantize to their types
-OTHERS = ("IQ1_S", "IQ1_M", "COPY")  # Q2_0, too: the package gguf reads no such file
+OTHERS = ("COPY",)  # of llama-quantize only
 
 
 def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
@@ -219,9 +222,10 @@ class TypeRule:
         return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(role)
 
 
-_IQ2_LESS = "IQ2_XXS IQ2_XS"
-_IQ2_MORE = "IQ2_S IQ2_M"
-_IQ2 = f"{_IQ2_LESS} {_IQ2_MORE}"
+_IQ1 = "IQ1_S IQ1_M"
+_LESS = f"{_IQ1} IQ2_XXS IQ2_XS"
+_MORE = "IQ2_S IQ2_M"
+_IQ1_IQ2 = f"{_LESS} {_MORE}"
 _IQ3 = "IQ3_XXS IQ3_XS IQ3_S IQ3_M"
 MOE = "MXFP4_MOE"  # experts in MXFP4, everything else in Q8_0
 _EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}  # it also has several of other matrices
@@ -258,14 +262,15 @@ def _is_between(role: TensorRole) -> bool:
 
 
 RULES = (
-    TypeRule(VALUES, "Q4_K", _IQ2, lambda role: _shares_keys(role) or role.model.experts >= 4),
-    TypeRule(VALUES, "Q2_K", _IQ2_LESS),
-    TypeRule(VALUES, "IQ3_S", _IQ2_MORE),
-    TypeRule(KEYS, "Q4_K", _IQ2, _has_eight_experts),
-    TypeRule(DOWN, "Q2_K", _IQ2_LESS, lambda role: _is_in_first(role, 8)),
-    TypeRule(DOWN, "IQ3_S", _IQ2_MORE, lambda role: _is_in_first(role, 8)),
-    TypeRule(ATTENTION, "Q5_K", _IQ2, _has_eight_experts),
-    TypeRule(ATTENTION, "IQ3_S", _IQ2_MORE),
+    TypeRule(VALUES, "Q4_K", _IQ1_IQ2, lambda role: _shares_keys(role) or role.model.experts >= 4),
+    TypeRule(VALUES, "Q2_K", _LESS),
+    TypeRule(VALUES, "IQ3_S", _MORE),
+    TypeRule(KEYS, "Q4_K", _IQ1_IQ2, _has_eight_experts),
+    TypeRule(DOWN, "Q2_K", _LESS, lambda role: _is_in_first(role, 8)),
+    TypeRule(DOWN, "IQ3_S", _MORE, lambda role: _is_in_first(role, 8)),
+    TypeRule(ATTENTION, "Q5_K", _IQ1_IQ2, _has_eight_experts),
+    TypeRule(ATTENTION, "IQ2_XXS", _IQ1),
+    TypeRule(ATTENTION, "IQ3_S", _MORE),
     TypeRule(VALUES, "Q8_0", when=_has_eight_experts),
     TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S", _shares_keys),
     TypeRule(VALUES, "Q4_K", "IQ3_M"),
@@ -306,11 +311,11 @@ RULES = (
     TypeRule(ATTENTION, "IQ3_S", "IQ3_XXS"),
     TypeRule(ATTENTION, "Q4_K", "Q3_K_M IQ3_M"),
     TypeRule(ATTENTION, "Q5_K", "Q3_K_L"),
-    TypeRule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0"),
-    TypeRule(EMBEDDING, "Q2_K", _IQ2_LESS),
-    TypeRule(EMBEDDING, "IQ3_S", f"{_IQ2_MORE} IQ3_XXS"),
+    TypeRule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0 Q2_0"),
+    TypeRule(EMBEDDING, "Q2_K", _LESS),
+    TypeRule(EMBEDDING, "IQ3_S", f"{_MORE} IQ3_XXS"),
 )
-_LOW = *_IQ2.split(), "IQ3_XXS"  # whose output gets a bit less
+_LOW = *_IQ1_IQ2.split(), "IQ3_XXS"  # whose output gets a bit less
 _RAISED_OF_70B = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
 
 # Types for rows that are not whole blocks; F16 if they do not fit either
@@ -435,7 +440,7 @@ class _Types:
         role = TensorRole(self._model, layer, layers, self._has_imatrix)
         rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
         kind = (rule.kind if rule else None) or self._mix.default
-        is_raised = purpose == VALUES and self._model.is_70b and self._mix.name not in _IQ2.split()
+        is_raised = purpose == VALUES and self._model.is_70b and self._mix.name not in _IQ1_IQ2.split()
         return _RAISED_OF_70B.get(kind, kind) if is_raised else kind
 
 

@@ -7,9 +7,9 @@ A weight belongs to a linear layer and has shape (N, K): N outputs, K inputs, bl
 | "gptq" | qweight (K * bits / 32, N), qzeros (G, N * bits / 32), scales (G, N), g_idx (K,) | along K, words of int32 |
 | "gptq_v2" | the same, with unchanged zero points in qzeros; in "gptq" they are smaller by one | the same |
 | "awq" | qweight (K, N / 8), qzeros (G, N / 8), scales (G, N) | along N, 8 in a word of int32, in another order |
-| "matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes | |
-"bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte | |
-"compressed_tensors" | weight or weight_packed, weight_scale, .. | along K, words of int32 or bytes |
+| "matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes |
+| "bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte |
+| "compressed_tensors" | weight or weight_packed, weight_scale, .. | along K, words of int32 or bytes |
 | "hqq" | W_q, scale and zero (groups, 1), nbits, shape, .. | of 1, 2, 4 or 8 distant groups in a byte, 10 in an int32 |
 | "quanto" | _data, or _data._data and _shift (groups, 1), and _scale | of 2 or 4 distant groups in a byte |
 """
@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike, DTypeLike
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.nest_scale import NestedScale
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, shown
+from fastq.system.arguments import as_bool, as_choice, as_dtype, as_int, as_shape, shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 from fastq.tools.layouts.bitsandbytes import BITSANDBYTES
 from fastq.tools.layouts.compressed_tensors import COMPRESSED_TENSORS

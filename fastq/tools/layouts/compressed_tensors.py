@@ -21,7 +21,7 @@ from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype, packed_length
 from fastq.ops.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
-from fastq.system.arguments import as_array
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 from fastq.tools.layouts.int32_words import as_words
 from fastq.tools.layouts.layout import (
@@ -238,7 +238,7 @@ def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
     strategy = scheme.weights.strategy
     axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(strategy, -1)
     is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits take one byte each there
-    packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""
+    packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""  # the first code in the lowest bits
     scales = SCALES.get(weights.scale_dtype, dtype)
     return StoredForm(
         qtype=weights.qtype,

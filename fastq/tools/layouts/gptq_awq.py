@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 from fastq.tools.layouts.int32_words import from_words, to_words
 from fastq.tools.layouts.layout import (

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastq.formats.conventions.convention import Convention
 from fastq.formats.conventions.table import as_convention
 from fastq.formats.granularity import granularity
 from fastq.ops.packing import pack
@@ -24,20 +23,8 @@ from fastq.tools.layouts.layout import (
 )
 from fastq.tools.layouts.row_parts import from_row_parts, to_row_parts
 
-# values are (code - zero) * scale, with zeros that are neither rounded nor clamped; each operation is rounded to the
-# dtype of the values, as the convention "hqq" of codes does not
-FLOAT_ZEROS = Convention(
-    "hqq-values",
-    "HQQ: HQQLinear.dequantize",
-    schemes=("asymmetric",),
-    includes_zero=False,
-    value_type="result",
-    zero_point="float",
-    zero_point_inside=True,
-)
 
-
-class Packing(NamedTuple):
+class HqqPacking(NamedTuple):
     """How HQQ packs codes of some width."""
 
     name: str  # in HQQ
@@ -47,13 +34,13 @@ class Packing(NamedTuple):
 
 
 PACKINGS = {
-    8: Packing(name="8bit_u8", dtype="uint8", width=8, parts=1),
-    6: Packing(name="8bit_u8", dtype="uint8", width=8, parts=1),
-    5: Packing(name="8bit_u8", dtype="uint8", width=8, parts=1),
-    4: Packing(name="4bit_u8", dtype="uint8", width=4, parts=2),
-    3: Packing(name="3bit_32", dtype="int32", width=3, parts=10),
-    2: Packing(name="2bit_u8", dtype="uint8", width=2, parts=4),
-    1: Packing(name="1bit_u8", dtype="uint8", width=1, parts=8),
+    8: HqqPacking(name="8bit_u8", dtype="uint8", width=8, parts=1),
+    6: HqqPacking(name="8bit_u8", dtype="uint8", width=8, parts=1),
+    5: HqqPacking(name="8bit_u8", dtype="uint8", width=8, parts=1),
+    4: HqqPacking(name="4bit_u8", dtype="uint8", width=4, parts=2),
+    3: HqqPacking(name="3bit_32", dtype="int32", width=3, parts=10),
+    2: HqqPacking(name="2bit_u8", dtype="uint8", width=2, parts=4),
+    1: HqqPacking(name="1bit_u8", dtype="uint8", width=1, parts=8),
 }
 
 
@@ -65,9 +52,9 @@ def _text(text: str) -> Array:
 def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     """Return the tensors of a weight by their names in the state of an HQQLinear, which reads them."""
     check_format(q.dtype, writing.layout, "the dtype of q")
-    row = as_convention(q.convention)
-    if row.zero_point == "offset" or row.decode != "point":
-        raise ValueError(f"convention {row.name!r} does not decode as (code - zero_point) * scale, as HQQ does")
+    convention = as_convention(q.convention)
+    if convention.zero_point == "offset" or convention.decode != "point":
+        raise ValueError(f"convention {convention.name!r} does not decode as (code - zero_point) * scale, as HQQ does")
     kept = granularity(q.axis, q.block_size, q.ndim).kept
     if q.ndim != 2 or kept != ((1,) if q.block_size else (0,)) or q.shape[1] % (q.block_size or 1):
         raise ValueError("q must be a matrix in blocks that fill its rows, or with a scale for each row, for HQQ")
@@ -124,12 +111,13 @@ def read(reading: Reading) -> QuantizedArray:
     codes = np.ascontiguousarray(codes.reshape(shape))
     parameters = (-1,) if is_across else (*shape[:-1], shape[-1] // columns)
     params = QParams(
-        scale=scale.reshape(parameters),
-        zero_point=zero.reshape(parameters),
+        scale=scale.reshape(parameters).astype(np.float64),
+        zero_point=zero.reshape(parameters).astype(np.float64),
         dtype=reading.qtype,
         axis=len(shape) - 1,
         block_size=0 if is_across else columns,
-        convention=FLOAT_ZEROS,
+        convention="hqq",
+        computed=np.float32,
     )
     return QuantizedArray(pack(codes, reading.qtype) if reading.qtype.packed else codes, params, shape)
 

@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions.table import as_convention
+from fastq.formats.floats import are_subnormal
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.ops.nest_scale import NestedScale
 from fastq.ops.packing import pack
 from fastq.requests.parameters import check_qparams
 from fastq.results import QParams, QuantizedArray
-from fastq.system.arguments import as_array, native
+from fastq.system.arguments import native
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 
 
@@ -135,15 +137,15 @@ def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
     positive and finite.
     """
     scale = as_array(q.scale, "q.scale").astype(np.float32, copy=False)
-    row = as_convention(q.convention)
-    magnitude = np.abs(scale) if row.signed_scale else scale
+    convention = as_convention(q.convention)
+    magnitude = np.abs(scale) if convention.signed_scale else scale
     bad = scale[~((magnitude >= 0) & (magnitude < np.inf))]
     if bad.size:
         raise ValueError(f"{name} has a scale of {bad[0]}, which must be 0 or more and finite")
     is_zero = scale == 0
     if not is_zero.any():
         return q
-    zeros = 0 if row.zero_point == "offset" else _for_elements(q.zero_point, q)
+    zeros = 0 if convention.zero_point == "offset" else _for_elements(q.zero_point, q)
     codes = np.where(_for_elements(is_zero, q), zeros, q.unpacked()).astype(q.dtype.storage)
     params = q.qparams.with_values(np.where(is_zero, np.ones_like(q.scale), q.scale), q.zero_point)
     return QuantizedArray(pack(codes, q.dtype) if q.dtype.packed else codes, params, q.shape)
@@ -200,7 +202,11 @@ def as_unsigned(codes: Array, qtype: QType) -> NDArray[np.uint8]:
 
 
 def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -> Array:
-    """Return scales in C order in the requested dtype, else in the default, else in their own."""
+    """Return scales in C order in the requested dtype, else in the default, else in their own.
+
+    Raise ValueError if one becomes infinite or 0 there; warn if one becomes subnormal and is rounded. Others do other
+    things with such scales: see `are_subnormal`.
+    """
     dtype = dtype or (np.dtype(default) if default else scale.dtype)
     with np.errstate(over="ignore", under="ignore"):
         stored = np.ascontiguousarray(scale, dtype)
@@ -208,8 +214,8 @@ def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -
     if lost.any():
         count = f"{np.count_nonzero(lost)} scales overflow or underflow in {dtype}, for example {scale[lost][0]}"
         raise ValueError(f'{count}; pass scale_dtype="float32"')
-    least = float(np.finfo("float32" if dtype.name == "bfloat16" else dtype).tiny)  # bfloat16 has the same exponents
-    rough = (np.abs(stored.astype(np.float64)) < least) & (stored.astype(np.float64) != scale.astype(np.float64))
+    values = stored.astype(np.float64)
+    rough = are_subnormal(values, dtype) & (values != scale.astype(np.float64))
     if rough.any():
         count = f"{np.count_nonzero(rough)} scales are subnormal in {dtype}, for example {scale[rough][0]}"
         warnings.warn(

@@ -31,7 +31,7 @@ SHIFT = "_shift"  # is subtracted from products of codes and scales
 def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     """Return the tensors of a weight by their names in the state of a module, after the name of the weight."""
     check_format(q.dtype, writing.layout, "the dtype of q")
-    row = as_convention(q.convention)
+    convention = as_convention(q.convention)
     kept = granularity(q.axis, q.block_size, q.ndim).kept
     packed = q.dtype.packed
     where = "blocks along its last axis that fill it, or a scale for each row" if packed else "a scale for each row"
@@ -39,9 +39,11 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     fits = kept == (q.ndim - 1,) and q.shape[-1] % q.block_size == 0 if in_blocks and packed else kept == (0,)
     if not fits or (in_blocks and not packed):
         raise ValueError(f"q must have {where} for layout 'quanto' and {q.dtype}")
-    if row.decode != "point" or row.by_range or (row.zero_point == "offset") != packed:
+    if convention.decode != "point" or convention.divides_steps or (convention.zero_point == "offset") != packed:
         formula = "code * scale + offset" if packed else "code * scale"
-        raise ValueError(f"convention {row.name!r} does not decode as {formula}, as layout 'quanto' has {q.dtype}")
+        raise ValueError(
+            f"convention {convention.name!r} does not decode as {formula}, as layout 'quanto' has {q.dtype}"
+        )
     scale, zero_point = parameters_of(q)
     shape = (scale.size, -1) if in_blocks else q.shape
     codes = q.unpacked().reshape(shape)

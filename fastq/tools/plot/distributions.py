@@ -22,7 +22,8 @@ from fastq.results import Histogram, QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sample_places, values_at, values_of
 from fastq.results.measures import FAR, outliers_of
 from fastq.results.parameters import scheme_text
-from fastq.system.arguments import as_array, as_int, shown
+from fastq.system.arguments import as_int, shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 from fastq.tools.plot.axes import (
     BLUE,
@@ -46,6 +47,7 @@ BARS = 200
 EMPTY = 0.5  # elements at the base of bars on a logarithmic axis, which has no 0
 TICKS = 256  # most codes that are drawn one by one: more would touch each other
 SAMPLE = 1 << 18  # most elements whose errors are computed
+TALLEST = 1e300  # magnitude on a logarithmic axis, whose margins and ticks reach beyond it
 BINS = 512  # most channels that are drawn: fewer than the pixels of a default figure
 OCTAVES = 2  # of a calibrator's histogram whose bins are drawn; those below have bars of one width
 BARS = 64  # most of an octave
@@ -211,6 +213,8 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     if axis is None:
         along = _axis_to_draw(x, q, others)
     largest = largest_of_channels(x, along)
+    if largest.max() > TALLEST:
+        raise ValueError(f"x has magnitudes up to {largest.max():.3g}, more than a picture holds: draw x / 1e10")
     errors = None if q is None else _channel_errors(x, q, along)
     together = math.ceil(largest.size / BINS)
     outliers = outliers_of(largest)
@@ -243,7 +247,9 @@ def _channel_errors(x: Array, q: QuantizedArray, along: int) -> Array:
     places.insert(along, np.arange(x.shape[along])[:, np.newaxis])
     values = values_at(as_array(q.codes, "q.codes"), q.qparams, q.shape, tuple(places))
     errors = x[tuple(places)].astype(np.float64) - values.astype(np.float64)
-    return np.asarray(np.sqrt(np.mean(errors**2, axis=1)))
+    exponents = np.frexp(np.abs(errors).max(axis=1, initial=0.0))[1]  # float64 may not hold the squares
+    scaled = np.ldexp(errors, -exponents[:, np.newaxis])
+    return np.asarray(np.ldexp(np.sqrt(np.mean(scaled**2, axis=1)), exponents))
 
 
 def _axis_to_draw(x: Array, q: QuantizedArray | None, outliers: dict[int, Array]) -> int:
@@ -329,7 +335,7 @@ def calibration(
     for name in methods:
         if type(name) is not str or name not in _LINES:
             raise ValueError(f"methods must be of {known}, not {shown(name)}")
-    one = _of_channel(calibrator, channel)
+    one = _calibrator_of_channel(calibrator, channel)
     options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
     ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
     counts = one.counts.ravel()
@@ -360,7 +366,7 @@ def calibration(
     return legend_below(a, 2, -0.17)
 
 
-def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
+def _calibrator_of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
     """Return a calibrator with the elements of one channel."""
     channels = calibrator.minimum.shape
     place = tuple(as_int(k, "channel") for k in (channel if isinstance(channel, tuple) else (channel,)))

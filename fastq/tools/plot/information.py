@@ -8,8 +8,9 @@ import numpy as np
 
 from fastq.formats.bitrounding import of_width
 from fastq.results import BitInformation
+from fastq.results.bit_information import most_of_noise
 from fastq.system.arguments import shown
-from fastq.tools.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, check_axis, legend_below, set_labels
+from fastq.tools.plot.axes import BLUE, GREEN, GREY, ORANGE, VERMILLION, axis_of, check_axis, legend_below, set_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,8 @@ def bit_information(found: BitInformation, *, level: float = 0.99, ax: Axes | No
     Returns
     -------
     Axes
-        Axes with bars of information in bits, for sign, exponent and mantissa.
+        Axes with bars of information in bits, for sign, exponent and mantissa. Bits up to the dotted line count as
+        noise.
 
     Raises
     ------
@@ -59,8 +61,9 @@ def bit_information(found: BitInformation, *, level: float = 0.99, ax: Axes | No
     for label, part, colour in parts:
         a.bar(places[part], found.information[part], color=colour, label=label, width=0.9)
     a.axvline(first + kept - 0.5, color=VERMILLION, linewidth=2, label=f"keepbits={kept}")
+    a.axhline(most_of_noise(found.information), color=GREEN, linestyle=":", linewidth=2, label="noise up to here")
     shown_at = places[:: max(bits // 16, 1)]
     a.set_xticks(shown_at, [found.names[k] for k in shown_at], fontsize="small")
     title = f"{found.dtype}: {kept} of {mantissa} bits of the mantissa have {100 * level:.5g} % of the information"
     set_labels(a, title, "bit", "information in bits")
-    return legend_below(a, 4)
+    return legend_below(a, 5)

@@ -15,7 +15,7 @@ from fastq.ops.compare import compare
 from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends, codes_at
-from fastq.system.arguments import as_array
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
 from fastq.tools.plot.axes import require_matplotlib
 from fastq.tools.plot.outliers import outlier_text, outliers_by_axis
@@ -177,6 +177,11 @@ def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
     typical = float(np.median(magnitude))
     top = float(magnitude.max())
     lo, hi = (-top, top) if centred else (float(finite.min()), float(finite.max()))
+    if not math.isfinite(hi - lo):
+        raise ValueError(
+            f"x and its approximation are from {lo:.3g} to {hi:.3g}, a range that no colour scale holds: draw x / 4 "
+            "and q.dequantize() / 4"
+        )
     return AsinhNorm(3 * typical, lo, hi) if top > SPREAD * typical else Normalize(lo, hi)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +20,8 @@ from fastq.ops import compare as errors
 from fastq.ops.minmax import minmax
 from fastq.requests.quantization import as_input
 from fastq.results import Comparison, QuantizedArray
-from fastq.system.arguments import as_array, shown
+from fastq.system.arguments import shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.attributes import cached_property
 from fastq.system.dtypes import Array
 from fastq.tools.plot.axes import (
@@ -60,6 +62,7 @@ FAMILIES: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "MX": (_ARRAY, ("mxfp4", "mxfp6_e2m3", "mxfp8_e4m3", "mxint8")),
     "NVFP4": (_ARRAY, ("nvfp4",)),
 }
+_NAME_WIDTH = 32  # characters in a line of the name of a scheme; longer lines leave too little width for bars
 MEASURED = 1 << 26  # about the most elements that `compare` measures; in larger arrays it measures whole rows
 
 _MARKS = tuple(zip((BLUE, VERMILLION, GREY, GREEN, ORANGE, PINK, SKY), "osXD^vP", strict=True))
@@ -122,6 +125,19 @@ class Trial:
         return Measured(qtype.bits + parameter_bits, reference.compare(sample, q).sqnr_db)
 
 
+def _families(schemes: Any) -> dict[str, list[Arguments]]:
+    """Return the arguments of `fastq.quantize` for the points of each family; None: those of `FAMILIES`."""
+    if schemes is None:
+        return {name: [{**shared, "dtype": dtype} for dtype in dtypes] for name, (shared, dtypes) in FAMILIES.items()}
+    wanted = "a mapping of names to lists of arguments, dtype among them"
+    if not isinstance(schemes, Mapping) or not schemes:
+        raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
+    for name, members in schemes.items():
+        if not isinstance(members, Sequence) or not members or not all(map(_has_dtype, members)):
+            raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
+    return {name: list(members) for name, members in schemes.items()}
+
+
 @np.errstate(all="ignore")  # of the caller
 def sqnr(
     x: ArrayLike, schemes: Mapping[str, Sequence[Mapping[str, Any]]] | None = None, *, ax: Axes | None = None
@@ -167,19 +183,8 @@ def sqnr(
     x = as_input(x)
     if not x.size:
         raise ValueError("x has no elements to quantize")
-    named: dict[str, list[Arguments]] = {}
-    wanted = "a mapping of names to lists of arguments, dtype among them"
-    for name, (shared, dtypes) in FAMILIES.items() if schemes is None else ():
-        named[name] = [{**shared, "dtype": dtype} for dtype in dtypes]
-    families_of_caller: Any = schemes
-    for name, members in families_of_caller.items() if isinstance(families_of_caller, Mapping) else ():
-        named[name] = list(members) if isinstance(members, Sequence) else []
-        if not named[name] or not all(map(_has_dtype, named[name])):
-            raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
-    if not named:
-        raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
     tried = Trial(x)
-    families = {name: sorted(map(tried.measure, members)) for name, members in named.items()}
+    families = {name: sorted(map(tried.measure, members)) for name, members in _families(schemes).items()}
     a = axis_of(ax)
     for (name, points), (colour, mark) in zip(families.items(), cycle(_MARKS), strict=False):
         bits, ratios = zip(*points, strict=True)
@@ -270,13 +275,22 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     most = max((n for n in lengths if np.isfinite(n)), default=1.0)
     drawn = [n if np.isfinite(n) else most for n in lengths]
     a = axis_of(ax)
-    bars = a.barh(range(len(rows)), drawn, color=BLUE, alpha=0.85, height=0.6)
+    places = range(len(rows))
+    bars = a.barh(places, drawn, color=BLUE, alpha=0.85, height=0.6)
     texts = [f"{row.sqnr_db:.1f} dB, {bits:.3g} bits, errors up to {row.max_abs_error:.3g}" for _, row, bits in rows]
-    a.bar_label(bars, texts, padding=4, fontsize="small")
     # a dollar is one of mathematics to matplotlib
-    a.set_yticks(range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows])
+    names = [textwrap.fill(str(name), _NAME_WIDTH).replace("$", r"\$") for name, *_ in rows]
+    a.set_yticks(places, names)
     a.invert_yaxis()
-    a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
+    width = 1.02
+    if a.figure.get_layout_engine() is None:  # nothing makes room beside the axes
+        a.bar_label(bars, texts, padding=4, fontsize="small")
+        width = 1.9
+    else:
+        beside = a.secondary_yaxis("right")
+        beside.set_yticks(places, texts, fontsize="small")
+        beside.tick_params(length=0)
+    a.set_xlim(min(0.0, *drawn), max(most, 1.0) * width)
     of_rows = f", one row in {every} measured" if every > 1 else ""
     set_labels(a, f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", "SQNR, dB", "")
     return a

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from fastq.system.dtypes import Array
 if TYPE_CHECKING:
     from xarray import Variable
 
+T = TypeVar("T")
 Labels = Callable[[], Mapping[str, Any]]
 Reader = Callable[[], contextlib.AbstractContextManager[Callable[[Any], Array]]]
 
@@ -36,6 +37,11 @@ VARIABLE_LENGTH = "lists of variable length"
 COMPOUND = "records of several fields"
 _NOT_OF_DIMENSION = "_nc4_non_coord_"  # begins the stored name of a variable that is only called like a dimension
 _SKIPPED = re.compile(r"variable '(.*)' has unsupported")  # a warning of netCDF4
+# attributes of HDF5 files with which netCDF and HDF5 itself keep dimensions
+OF_DIMENSIONS = re.compile(r"CLASS|NAME|DIMENSION_(LIST|LABELS)|REFERENCE_LIST|_Netcdf4\w+|_nc3_strict|_NC\w+")
+# the start of a warning of xarray about a variable such as a covariance, which has one dimension twice: commands need
+# no names that differ
+ONE_DIMENSION_TWICE = "Duplicate dimension names"
 _NEEDED = "this needs xarray with netCDF4 or zarr: pip install xarray dask netCDF4 zarr"
 
 
@@ -59,7 +65,7 @@ def netcdf_file(path: Path, mode: Literal["r", "w"] = "r") -> Any:
         import netCDF4
     except ModuleNotFoundError as error:
         raise ValueError(_NEEDED) from error
-    with warnings.catch_warnings(action="ignore"):  # of variables that it skips
+    with warnings.catch_warnings(action="ignore"), _naming_what_is_unopened(path):  # of variables that it skips
         file = netCDF4.Dataset(path, mode)
     file.set_auto_maskandscale(False)
     file.set_auto_chartostring(False)
@@ -74,7 +80,9 @@ def unreadable_variables(path: Path) -> list[str]:
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with netCDF4.Dataset(path) as file:
+        with _naming_what_is_unopened(path):
+            opened = netCDF4.Dataset(path)
+        with opened as file:
             known = {*_names_in(file, "")}
     names = [match[1] for warning in caught if (match := _SKIPPED.search(str(warning.message)))]
     not_read = [name for name, is_read in _in_hdf5(path) if not is_read or name not in known]
@@ -116,17 +124,25 @@ def _read_from_hdf5(path: Path, changed: int) -> list[tuple[str, bool]]:
     """Return what `_in_hdf5` returns, for a file that was last changed at some time."""
     arrays: list[tuple[str, bool]] = []
 
-    def look(name: str, item: Any) -> None:
+    def look(name: str | bytes, item: Any) -> None:
         if not _is_array(item):
             return
-        parent, _, own = name.rpartition("/")
-        is_read = item.compression != "lzf" and not (item.dtype.kind == "f" and item.dtype.itemsize not in (4, 8))
+        parent, _, own = _as_text(name).rpartition("/")
+        try:
+            is_read = item.compression != "lzf" and not (item.dtype.kind == "f" and item.dtype.itemsize not in (4, 8))
+        except TypeError:  # of a type that NumPy lacks, such as times of HDF5
+            is_read = False
         arrays.append((f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/"), is_read))
 
     with _hdf5_file(path) as file:
         if file is not None:
             file.visititems(look)
     return arrays
+
+
+def _as_text(name: str | bytes) -> str:
+    """Return a name in HDF5 as text; h5py has bytes for one in another encoding than UTF-8."""
+    return name if isinstance(name, str) else name.decode(errors="surrogateescape")
 
 
 def _is_array(item: Any) -> bool:
@@ -140,18 +156,125 @@ def _unopened(path: Path) -> list[str]:
 
     with _hdf5_file(path) as file:
 
-        def look(name: str, link: Any) -> None:
+        def look(name: str | bytes, link: Any) -> None:
+            if not isinstance(name, str):  # no UTF-8, which h5py finds nothing by
+                return
             try:
                 item = file[name]
-            except (KeyError, OSError):
+                is_empty = _is_array(item) and item.shape is None
+            except (KeyError, OSError, RuntimeError, SystemError):  # links in a circle are errors of h5py's own locks
                 names.append(name)
             else:
-                if _is_array(item) and item.shape is None:
+                if is_empty:
                     names.append(name)
 
         if file is not None:
             file.visititems_links(look)
     return names
+
+
+def _unknown_arrays(path: Path) -> list[str | bytes]:
+    """Return the arrays of an HDF5 file whose types NumPy lacks, or whose names are no UTF-8."""
+    names: list[str | bytes] = []
+
+    def look(name: str | bytes, item: Any) -> None:
+        try:
+            is_known = isinstance(name, str) and (not _is_array(item) or item.dtype is not None)
+        except TypeError:
+            is_known = False
+        if not is_known:
+            names.append(name)
+
+    with _hdf5_file(path) as file:
+        if file is not None:
+            file.visititems(look)
+    return names
+
+
+def attributes_in_hdf5(path: Path) -> dict[str, list[str]]:
+    """Return the attributes of the groups and variables of an HDF5 file by their names, the root's by an empty one.
+
+    Those with which HDF5 keeps dimensions are left out. Empty if h5py is not installed, or for other files.
+    """
+    names_of: dict[str, list[str]] = {}
+
+    def look(name: str | bytes, item: Any) -> None:
+        parent, _, own = _as_text(name).rpartition("/")
+        full = f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/")
+        names_of[full] = [key for key in item.attrs if not OF_DIMENSIONS.fullmatch(key)]
+
+    with _hdf5_file(path) as file:
+        if file is not None:
+            look("", file)
+            file.visititems(look)
+    return names_of
+
+
+def _unread_attributes(path: Path) -> list[tuple[str | bytes, str | bytes]]:
+    """Return the owners and names of attributes in HDF5 with which netCDF or h5netcdf opens no file.
+
+    netCDF fails at those of two axes or more, h5netcdf at a single reference to a part of the file, and both at types
+    that h5py can't read.
+    """
+    found: list[tuple[str | bytes, str | bytes]] = []
+    with _hdf5_file(path) as file:
+
+        def look(name: str | bytes, item: Any) -> None:
+            found.extend((name, key) for key in item.attrs if not _is_attribute_read(item.attrs, key))
+
+        if file is not None:
+            look(ROOT, file)
+            file.visititems(look)
+    return found
+
+
+def _is_attribute_read(attributes: Any, key: str | bytes) -> bool:
+    """Return whether netCDF and h5netcdf open a file with an attribute."""
+    try:
+        shape = attributes.get_id(key).shape
+        is_reference = type(attributes[key]).__name__ in ("Reference", "RegionReference")
+    except Exception:  # any that h5py has for types that it does not know
+        return False
+    return len(shape or ()) < 2 and not is_reference
+
+
+class UnopenedError(ValueError):
+    """netCDF can't open a file; it says what for."""
+
+
+@contextlib.contextmanager
+def _naming_what_is_unopened(path: Path) -> Iterator[None]:
+    """Raise ValueError with what netCDF and h5netcdf fail to open a file for, instead of their errors."""
+    try:
+        yield
+    except (OSError, RuntimeError, TypeError, AttributeError, SystemError, UnicodeError) as error:
+        if names := _as_far_as_read(_unopened, path):
+            reason = f"it has no values or a link to nothing: {', '.join(names)}"
+            _raise_with_ways(error, path, reason, [f"del file[{name!r}]" for name in names])
+        if attributes := _as_far_as_read(_unread_attributes, path):
+            named = ", ".join(f"{_as_text(key)} of {_as_text(owner)}" for owner, key in attributes)
+            ways = [f"del file[{owner!r}].attrs[{key!r}]" for owner, key in attributes]
+            _raise_with_ways(error, path, f"it can't read attributes: {named}", ways)
+        if unknown := _as_far_as_read(_unknown_arrays, path):
+            reason = f"it can't read the types or names of: {', '.join(map(_as_text, unknown))}"
+            _raise_with_ways(error, path, reason, [f"del file[{name!r}]" for name in unknown])
+        raise
+
+
+def _as_far_as_read(look: Callable[[Path], list[T]], path: Path) -> list[T]:
+    """Return what is looked for in a file that netCDF can't open; empty if h5py fails, too, as in a damaged file."""
+    try:
+        return look(path)
+    except Exception:  # the error of netCDF tells more
+        return []
+
+
+def _raise_with_ways(error: Exception, path: Path, reason: str, ways: list[str]) -> NoReturn:
+    """Raise ValueError with a reason and the ways to remove it by h5py."""
+    raise UnopenedError(
+        f"netCDF can't open it, since {reason}; with h5py {'; '.join(ways)} removes that, where file = "
+        f"h5py.File({path.name!r}, 'a')"
+    ) from error
 
 
 def special_variables(path: Path) -> dict[str, str]:
@@ -197,23 +320,20 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
         with contextlib.suppress(ModuleNotFoundError):  # without zarr xarray has its own error
             fastq.zarr.register()
     try:
-        with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
+        # attributes that xarray decodes in its own way
+        with warnings.catch_warnings(action="ignore"), _naming_what_is_unopened(path):
             groups: dict[str, Any] = xarray.open_groups(path, **decoding, **open_options(path))
-    except (ValueError, KeyError) as error:
-        reason = str(error.args[0]).partition(". ")[0]
+    except UnopenedError:
+        raise
+    except (ValueError, KeyError, RuntimeError, TypeError, AttributeError, SystemError) as error:
+        reason = str(error.args[0] if error.args else error).partition(". ")[0]
         if type(error).__name__ == "UnknownCodecError":
             reason += "; install the package that has it for zarr"
         if type(error).__name__ == "ContainsArrayError":
-            reason = "it is an array of zarr; name the store that it lies in"
+            is_in_store = any((path.parent / mark).is_file() for mark in MARKS)
+            way = "name the store that it lies in" if is_in_store else "zarr.open_array reads it, in Python"
+            reason = f"it is an array of zarr; {way}"
         raise ValueError(f"xarray can't open it: {reason}") from error
-    except OSError as error:
-        if not (names := _unopened(path)):
-            raise
-        ways = "; ".join(f"del file[{name!r}]" for name in names)
-        raise ValueError(
-            f"netCDF can't open it, since it has no values or a link to nothing: {', '.join(names)}; with h5py "
-            f"{ways} removes that, where file = h5py.File({path.name!r}, 'a')"
-        ) from error
     return dict(sorted(groups.items()))
 
 

@@ -10,15 +10,25 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
+import shlex
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.tools.tensors.netcdf_zarr import ROOT, V2, ZARR, netcdf_file, special_type_of
+from fastq.tools.tensors.netcdf_zarr import (
+    OF_DIMENSIONS,
+    ROOT,
+    V2,
+    ZARR,
+    attributes_in_hdf5,
+    netcdf_file,
+    special_type_of,
+)
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
@@ -29,11 +39,13 @@ FILL = "_FillValue"
 CONSOLIDATED = ".zmetadata"
 ZARR_METADATA = "zarr.json"
 OF_GROUPS = V2, ".zattrs", ZARR_METADATA
+# names that netCDF takes: they begin with a letter, a digit or an underscore, and end in no space
+IS_NAME = re.compile(r"[A-Za-z0-9_\u0080-\U0010ffff]([^\x00-\x1f/\x7f]*[^\x00-\x20/\x7f])?")
 _ANY_BYTES = "latin-1"  # each byte is a character, so that texts in any encoding are read without a loss
 _SCRATCH = "fastq_fill_value"  # first name of a _FillValue of another type than its variable
 
 
-class Result(NamedTuple):
+class ChangedDataset(NamedTuple):
     """The result of a command for a file or a store."""
 
     before: Dataset  # as stored
@@ -42,10 +54,10 @@ class Result(NamedTuple):
     dropped: Collection[Any]  # names of variables that are not written
 
 
-Results = Mapping[str, Result]  # by the paths of groups, each after the groups that it lies in
+ChangedDatasets = Mapping[str, ChangedDataset]  # by the paths of groups, each after the groups that it lies in
 
 
-def write(source: Path, out: Path, results: Results, level: int, say: Callable[[str], None]) -> None:
+def write(source: Path, out: Path, results: ChangedDatasets, level: int, say: Callable[[str], None]) -> None:
     """Write results to a netCDF file or a zarr store, changed variables of netCDF compressed by zlib at a level.
 
     ValueError names a variable that the format of `out` can't hold; nothing is written then. `say` is told of what
@@ -64,9 +76,12 @@ def write(source: Path, out: Path, results: Results, level: int, say: Callable[[
 # --- netCDF to netCDF -------------------------------------------------------------------------------------------------
 
 
-def _netcdf_to_netcdf(source: Path, out: Path, results: Results, level: int, say: Callable[[str], None]) -> None:
+def _netcdf_to_netcdf(
+    source: Path, out: Path, results: ChangedDatasets, level: int, say: Callable[[str], None]
+) -> None:
     """Copy a file, with changed variables in the places of those that they replace."""
     lazy: list[tuple[Any, Any]] = []
+    stored = attributes_in_hdf5(source)
     with netcdf_file(source) as before, netcdf_file(out, "w") as after:
         groups = {ROOT: (before, after)}
         groups |= {path: (before[path], after.createGroup(path)) for path in results if path != ROOT}
@@ -89,7 +104,32 @@ def _netcdf_to_netcdf(source: Path, out: Path, results: Results, level: int, say
             for name in result.changed:
                 if name not in ours.variables:
                     lazy.append(_create_new(theirs, name, result.after.variables[name]))
+            _say_what_is_lost(stored, path, result.dropped, _names_of_attributes(ours), say)
         _store(lazy)
+
+
+def _names_of_attributes(group: Any) -> dict[str, list[str]]:
+    """Return the attributes of the variables of a group of netCDF4 by name, those of the group by an empty name."""
+    return {"": group.ncattrs()} | {name: variable.ncattrs() for name, variable in group.variables.items()}
+
+
+def _say_what_is_lost(
+    stored: Mapping[str, Sequence[str]],
+    path: str,
+    dropped: Collection[Any],
+    known: Mapping[Any, Collection[str]],
+    say: Callable[[str], None],
+) -> None:
+    """Report attributes of a group, and of its variables, that are `stored` but not `known`: their types are not read.
+
+    `stored` has those of the whole file, by `attributes_in_hdf5`.
+    """
+    group = path.strip(ROOT)
+    for name, keys in known.items():
+        full = "/".join(part for part in (group, name) if part)
+        lost = [key for key in stored.get(full, ()) if key not in keys and name not in dropped]
+        for key in lost:
+            say(f"{full or 'the file'}: its attribute {key} is left out, since netCDF4 can't read its type")
 
 
 def _parent_of(group: str) -> str:
@@ -240,7 +280,7 @@ def _regions(variable: Any) -> Iterator[Any]:
 
 
 def _create_changed(
-    before: Any, after: Any, name: Any, result: Result, level: int, say: Callable[[str], None]
+    before: Any, after: Any, name: Any, result: ChangedDataset, level: int, say: Callable[[str], None]
 ) -> tuple[Any, Any]:
     """Create a changed variable with its attributes; return it with its values, which are to be written."""
     stored = before[name]
@@ -252,7 +292,8 @@ def _create_changed(
     options |= {"shuffle": is_compressed, "endian": stored.endian()}
     fill = new.attrs.get(FILL)
     fill_value = fill if _is_fill(fill, new.dtype) else None
-    variable = _raw(after.createVariable(name, new.dtype, stored.dimensions, fill_value=fill_value, **options))
+    dtype = np.dtype(new.dtype).newbyteorder({"big": ">", "little": "<"}.get(stored.endian(), "="))
+    variable = _raw(after.createVariable(name, dtype, stored.dimensions, fill_value=fill_value, **options))
     is_set = {FILL} if fill_value is not None else set()
     is_unchanged = {key for key in new.attrs if key in old.attrs and new.attrs[key] is old.attrs[key]}
     for key in stored.ncattrs():
@@ -289,7 +330,7 @@ def _store(pairs: list[tuple[Any, Any]]) -> None:
 # --- zarr to zarr -----------------------------------------------------------------------------------------------------
 
 
-def _zarr_to_zarr(source: Path, out: Path, results: Results) -> None:
+def _zarr_to_zarr(source: Path, out: Path, results: ChangedDatasets) -> None:
     """Copy the files of a store, and let xarray write the variables that were changed."""
     import zarr
 
@@ -334,13 +375,13 @@ def _without_consolidated(path: Path) -> None:
 # --- from one kind to the other, by xarray ----------------------------------------------------------------------------
 
 
-def _to_netcdf(out: Path, results: Results, level: int, say: Callable[[str], None]) -> None:
+def _to_netcdf(out: Path, results: ChangedDatasets, level: int, say: Callable[[str], None]) -> None:
     """Write what was read from a zarr store to a netCDF file."""
     for path, result in results.items():
         _group_to_netcdf(out, path, result, level, say)
 
 
-def _group_to_netcdf(out: Path, path: str, result: Result, level: int, say: Callable[[str], None]) -> None:
+def _group_to_netcdf(out: Path, path: str, result: ChangedDataset, level: int, say: Callable[[str], None]) -> None:
     """Write a group of a zarr store to a netCDF file, after the groups that it lies in."""
     prefix = f"{path}/".lstrip(ROOT)
     ds = _with_own_fills(result.after.drop_vars(result.dropped).drop_encoding())
@@ -349,6 +390,14 @@ def _group_to_netcdf(out: Path, path: str, result: Result, level: int, say: Call
             full = f"{prefix}{name}"
             raise ValueError(f"{full!r} is of {variable.dtype}, which netCDF lacks; --drop {full} leaves it out")
     for name, variable in ds.variables.items():
+        unfit = [str(each) for each in (name, *variable.dims) if not IS_NAME.fullmatch(str(each))]
+        if unfit:
+            full = f"{prefix}{name}"
+            fault = f"{unfit[0]!r} is no name for variables and dimensions of netCDF"
+            raise ValueError(f"{full!r}: {fault}; --drop {shlex.quote(full)} leaves the variable out")
+    _fit_netcdf(f"group {path}: " if path != ROOT else "the file: ", ds.attrs, say)
+    for name, variable in ds.variables.items():
+        _fit_netcdf(f"{prefix}{name}: ", variable.attrs, say)
         if variable.dtype.kind in "bmM" and FILL in variable.attrs:  # stored as integers, of which none means that
             say(f"{name}: its _FillValue {variable.attrs.pop(FILL)} is left out: netCDF has none for {variable.dtype}")
     ds = _with_own_fills(ds)
@@ -357,18 +406,49 @@ def _group_to_netcdf(out: Path, path: str, result: Result, level: int, say: Call
     ds.to_netcdf(out, group=path.strip(ROOT) or None, mode="a" if out.exists() else "w", encoding=encoding)
 
 
-def _to_zarr(source: Path, out: Path, results: Results, say: Callable[[str], None]) -> None:
+def _fit_netcdf(owner: str, attributes: dict[Any, Any], say: Callable[[str], None]) -> None:
+    """Replace attributes of a zarr store whose types netCDF lacks by their JSON; remove those with other names."""
+    for key, value in list(attributes.items()):
+        if not IS_NAME.fullmatch(key) or OF_DIMENSIONS.fullmatch(key):
+            del attributes[key]
+            say(f"{owner}its attribute {key!r} is left out: netCDF takes no such name")
+        elif key != FILL and not _fits_netcdf(value):
+            attributes[key] = json.dumps(value)
+            say(f"{owner}its attribute {key} becomes a text, its JSON: netCDF has no such type")
+
+
+def _fits_netcdf(value: Any) -> bool:
+    """Return whether netCDF has the type of an attribute: a text, a number, or a list of one of these kinds."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return False
+    are_texts = isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+    integers = isinstance(value, list) and all(isinstance(item, int) for item in value)
+    are_rounded = bool(value) and integers and array.dtype.kind == "f"  # NumPy has no integer dtype for all of them
+    return array.ndim < 2 and (are_texts or array.dtype.kind in "iufS") and not are_rounded
+
+
+def _to_zarr(source: Path, out: Path, results: ChangedDatasets, say: Callable[[str], None]) -> None:
     """Write what was read from a netCDF file to a zarr store."""
     import zarr
 
+    stored = attributes_in_hdf5(source)
     for path, result in results.items():
-        _group_to_zarr(source, out, path, result, say)
+        _group_to_zarr(source, out, path, result, stored, say)
     with warnings.catch_warnings(action="ignore"):  # that format 3 does not specify consolidated metadata
         zarr.consolidate_metadata(out)
 
 
-def _group_to_zarr(source: Path, out: Path, path: str, result: Result, say: Callable[[str], None]) -> None:
-    """Write a group of a netCDF file to a zarr store."""
+def _group_to_zarr(
+    source: Path,
+    out: Path,
+    path: str,
+    result: ChangedDataset,
+    stored: Mapping[str, Sequence[str]],
+    say: Callable[[str], None],
+) -> None:
+    """Write a group of a netCDF file, whose attributes in HDF5 are `stored`, to a zarr store."""
     prefix = f"{path}/".lstrip(ROOT)
     ds = _with_own_fills(result.after.drop_vars(result.dropped).drop_encoding())
     with netcdf_file(source) as file:
@@ -382,11 +462,15 @@ def _group_to_zarr(source: Path, out: Path, path: str, result: Result, say: Call
             if type(variable.datatype).__name__ == "EnumType":
                 _name_flags(ds.variables[name], variable.datatype.enum_dict)
     for name, variable in ds.variables.items():
-        _leave_out_records(f"{name}: ", variable.attrs, say)
+        _leave_out_what_json_lacks(f"{name}: ", variable.attrs, say)
         _set_zarr_fill(name, variable, say)
         if variable.dtype.kind == "O":
             variable.load()  # as xarray does, with a warning
-    _leave_out_records("", ds.attrs, say)
+    _leave_out_what_json_lacks("", ds.attrs, say)
+    before = result.before
+    known = {"": {*before.attrs, *before.encoding}}
+    known |= {name: {*variable.attrs, *variable.encoding} for name, variable in before.variables.items()}
+    _say_what_is_lost(stored, path, result.dropped, known, say)
     ds.to_zarr(out, group=path.strip(ROOT) or None, mode="a", consolidated=False)
 
 
@@ -404,11 +488,22 @@ def _name_flags(variable: Variable, numbers_of: dict[str, int]) -> None:
     variable.attrs = {**flags, **variable.attrs}
 
 
-def _leave_out_records(owner: str, attributes: dict[Any, Any], say: Callable[[str], None]) -> None:
-    """Remove attributes that are records, which JSON lacks."""
-    for key in [key for key, value in attributes.items() if np.asarray(value).dtype.names]:
-        del attributes[key]
-        say(f"{owner}attribute {key} is left out: it is a record, which zarr lacks")
+def _leave_out_what_json_lacks(owner: str, attributes: dict[Any, Any], say: Callable[[str], None]) -> None:
+    """Remove attributes that JSON lacks: records, complex numbers, bytes and references."""
+    for key, value in list(attributes.items()):
+        values = np.asarray(value)
+        kind = "a record" if values.dtype.names else f"of {values.dtype}"
+        if key != FILL and (values.dtype.kind not in "biufUO" or not _fits_json(values)):
+            del attributes[key]
+            say(f"{owner}attribute {key} is left out: it is {kind}, which zarr lacks")
+
+
+def _fits_json(values: Any) -> bool:
+    try:
+        json.dumps(values.tolist())
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _set_zarr_fill(name: Any, variable: Variable, say: Callable[[str], None]) -> None:
@@ -416,10 +511,10 @@ def _set_zarr_fill(name: Any, variable: Variable, say: Callable[[str], None]) ->
     if FILL not in variable.attrs:
         return
     fill = np.ravel(variable.attrs[FILL])
-    kind = variable.dtype.kind
+    dtype_kind = variable.dtype.kind
     with np.errstate(over="ignore", invalid="ignore"):
-        stored = fill.astype(variable.dtype) if kind in "iuf" and fill.dtype.kind in "iuf" else fill[:0]
-    if stored.size == fill.size == 1 and (kind == "f" or (np.isfinite(fill).all() and stored == fill)):
+        stored = fill.astype(variable.dtype) if dtype_kind in "iuf" and fill.dtype.kind in "iuf" else fill[:0]
+    if stored.size == fill.size == 1 and (dtype_kind == "f" or (np.isfinite(fill).all() and stored == fill)):
         variable.attrs[FILL] = stored[0]
         variable.encoding["fill_value"] = stored[0]
         return

@@ -22,7 +22,7 @@ from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted, Piece, Progress, Say, Task, copy_task, write_file
 from fastq.tools.files.quantized_elsewhere import (
     QuantizedElsewhere,
-    is_narrow,
+    line_on_narrow,
     parts_of_weights,
     quantized_elsewhere,
     weights_text,
@@ -30,7 +30,7 @@ from fastq.tools.files.quantized_elsewhere import (
 from fastq.tools.files.records import FLOATS, KEY, Record, Scheme, encode, stored_specs, to_metadata
 from fastq.tools.files.safetensors_files import as_safetensors
 from fastq.tools.files.tensor_specs import TensorSpec
-from fastq.tools.files.texts import count_text, some_of
+from fastq.tools.files.texts import some_of
 from fastq.tools.gguf_files.imatrix import Imatrix, MatrixToWeigh, weigh
 from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.tensors.reading import is_shard, way_back
@@ -115,13 +115,9 @@ def _notes_on_others(source: TensorSource, selection: Selection, elsewhere: list
     """Yield a line on weights that another program quantized, and one on floats that are too narrow to be quantized."""
     if elsewhere:
         yield f"copied with their scales as they are: {weights_text(elsewhere)}; {RESTORED}"
-    narrow = [spec for spec in source.tensors.values() if is_narrow(spec) and len(spec.shape) > 1]
-    narrow = [spec for spec in narrow if spec.name not in selection.parts and selection.includes(spec.name)]
-    if narrow:
-        dtypes = ", ".join(sorted({spec.dtype for spec in narrow}))
-        counted = count_text(len(narrow), "matrix")
-        names = some_of([spec.name for spec in narrow])
-        yield f"copied as they are: {counted} of {dtypes}, not of {', '.join(FLOATS)}: {names}"
+    others = (spec for spec in source.tensors.values() if spec.name not in selection.parts)
+    if line := line_on_narrow((spec for spec in others if selection.includes(spec.name)), FLOATS):
+        yield line
 
 
 def _notes_on_short_blocks(source: TensorSource, schemes: Mapping[str, Scheme]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from fastq.tools.checkpoints.json_files import read_json
 from fastq.tools.checkpoints.quant_methods import StoredWeights, stored_weights
 from fastq.tools.checkpoints.weight_files import INDEX, SINGLE, folder_within
 from fastq.tools.files.containers import SOURCES, TensorSource, open_source
+from fastq.tools.files.links import check_link
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.numpy_files import name_of
 from fastq.tools.files.pipeline import Say
@@ -43,16 +44,16 @@ OF_MODEL = "fastq convert {} OUT --dequantize restores the model"
 def tensors_of(path: Path, *, as_stored: bool = False, say: Say = lambda line: None) -> dict[str, Tensor]:
     """Return the tensors of a file or a store, of a model directory or of the files in a folder, by name.
 
-    The stored tensors of a quantized one count as one tensor; with `as_stored`, the config.json of a model, which also
-    describes files next to it, is ignored. `say` is called with notes about a model.
+    Codes, scales and zero points of a quantized tensor count as one tensor. With `as_stored`, the config.json of a
+    model, which also describes files next to it, is ignored. `say` is called with notes about a model.
     """
     if is_store(path):
         tensors = _by_name([(path.name, map(VariableTensor.of, variables_of(path)))])
         for name in unreadable_variables(path):
-            say(f"{name}: not read, since netCDF4 lacks its type")
+            if name not in tensors:  # h5netcdf reads more types
+                say(f"{name}: not read, since netCDF4 lacks its type")
         return tensors
-    if (path / CONFIG).is_symlink() and not (path / CONFIG).exists():  # as in a cache of the hub without this blob
-        raise ValueError(f"{CONFIG} is a link to a file that is missing; fetch it again, or remove the link")
+    check_link(path / CONFIG)
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
     if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
         model = ModelFolder.open(path)

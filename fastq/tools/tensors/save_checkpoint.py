@@ -9,7 +9,8 @@ from typing import Any
 
 from fastq.ops.file_parts import as_name
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, as_int, reason, shown
+from fastq.system.arguments import as_int, reason, shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, safetensors_dtype
 from fastq.tools.checkpoints.config_json import CONFIG, HALVES, KEY, OLD_KEY, dtype_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from fastq.tools.files.pipeline import Progress
 from fastq.tools.tensors.extent import Extent, extent_of
 from fastq.tools.tensors.netcdf_zarr import ROUNDED, StoredVariable, is_packed, packing_of
 from fastq.tools.tensors.tensor import Tensor
+
+MADE_UP = re.compile(r"phony_dim_\d+")  # names of dimensions by netCDF and h5netcdf, which number them differently
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,7 @@ class VariableTensor(Tensor):
     def chunks(self) -> tuple[int, ...]:
         """The chunks of its storage, with which parts are aligned."""
         preferred = self.variable.variable.encoding.get("preferred_chunks", {})
-        return tuple(preferred.get(dim, 1) for dim in self.dims)
+        return tuple(preferred.get(dim, 1) for dim in self.variable.variable.dims)
 
     @contextlib.contextmanager
     def open_parts(self) -> Iterator[Callable[[Any], Array]]:
@@ -87,8 +90,9 @@ class VariableTensor(Tensor):
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The names of its dimensions."""
-        return tuple(self.variable.variable.dims)
+        """The names of its dimensions; empty if one has none, for which readers of HDF5 make up names."""
+        dims = tuple(self.variable.variable.dims)
+        return () if any(map(MADE_UP.fullmatch, map(str, dims))) else dims
 
     def labels(self) -> Mapping[str, Any]:
         """Return the coordinates of its dimensions by their names."""

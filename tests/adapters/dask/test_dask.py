@@ -12,6 +12,7 @@ from chunkings import BLOCK, GRANULARITIES, SHAPE, array, check, chunking, lazy_
 import fastq
 from fastq import reference
 from fastq.engine.runtime import layout, threadpool
+from fastq.formats.qtypes import QTYPES
 from fastq.plan import cache
 
 dask = pytest.importorskip("dask", reason="no dask")
@@ -61,21 +62,39 @@ def test_conventions_of_chunks_with_a_single_channel(convention):
     same_bytes(codes.compute(), reference.quantize_linear(X, q.scale, q.zero_point, dtype, **raw))
 
 
-@pytest.mark.slow("compiles kernels", quick=lambda convention, dtype: (convention, dtype) == ("nncf", "float32"))
+@pytest.mark.slow("compiles 5 kernels", quick=lambda **case: {*case.values()} == {"nncf", "float32", 0})
+@pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("convention", ["nncf", "mlx", "hqq"])
-def test_codes_by_scales_that_are_not_kept(convention, dtype):
+def test_codes_by_scales_that_are_not_kept(convention, dtype, axis):
     # contract 2.9
     x = array(3).astype(dtype)
-    for options in ({}, {"axis": 0}, {"axis": 1}):
-        options = options | {"convention": convention}
-        lazy = da.from_array(x, chunks=(3, 40))
-        same_result(fastq.quantize(lazy, "uint8", **options).compute(), reference.quantize(x, "uint8", **options))
-        values = fastq.fake_quantize(lazy, "uint8", **options)
-        assert values.dtype == x.dtype
-        same_bytes(values.compute(), reference.fake_quantize(x, "uint8", **options))
+    options = {"axis": axis, "convention": convention}
+    lazy = da.from_array(x, chunks=(3, 40))
+    same_result(fastq.quantize(lazy, "uint8", **options).compute(), reference.quantize(x, "uint8", **options))
+    values = fastq.fake_quantize(lazy, "uint8", **options)
+    assert values.dtype == x.dtype
+    same_bytes(values.compute(), reference.fake_quantize(x, "uint8", **options))
     at_random = options | {"rounding": "stochastic", "rng": 1}
     same_bytes(*(fastq.fake_quantize(each, "uint8", **at_random) for each in (x, lazy)))
+
+
+@pytest.mark.slow("compiles 10 kernels a case", quick=lambda name: name == "nibabel")
+@pytest.mark.parametrize("name", fastq.CONVENTIONS)
+def test_every_convention(name, threads):
+    """Ranges that are computed in chunks, of memory in both orders, by one thread and two."""
+    row = fastq.CONVENTIONS[name]
+    dtype = (row.formats or ("uint8",))[0]
+    symmetric = "asymmetric" not in row.schemes
+    for where in ({"axis": -1},) if QTYPES[dtype].block_size else ({}, {"axis": 0}, {"axis": 1, "block_size": BLOCK}):
+        options = {"symmetric": symmetric, "convention": name} | where
+        expected = reference.quantize(X, dtype, **options), reference.fake_quantize(X, dtype, **options)
+        for k, chunks in enumerate([SHAPE, (40, 64), chunking(2, SHAPE, {"axis": 1, "block_size": BLOCK})]):
+            lazy = da.from_array(np.asarray(X, order="CF"[k % 2]), chunks=chunks)
+            found = fastq.quantize(lazy, dtype, **options), fastq.fake_quantize(lazy, dtype, **options)
+            threads(1 + k % 2)
+            for one, other in zip(dask.compute(*found, scheduler="threads"), expected, strict=True):
+                same_result(one, other)
 
 
 def test_every_convention_fuses_alike_in_chunks_of_one_channel():
@@ -308,6 +327,22 @@ def test_a_zero_point_of_another_shape_is_refused_whatever_the_chunks():
     for chunks in ((40, 1), (40, 63), SHAPE):
         with pytest.raises(ValueError, match=r"zero_point has shape \(1,\), but scale has shape \(160,\)"):
             fastq.quantize_linear(chunked(chunks=chunks), np.ones(160), da.zeros(1, dtype="u1"), axis=1)
+
+
+@pytest.mark.slow("compiles kernels of a format")
+def test_chunks_of_nvfp4_whose_array_has_no_scale_of_its_own():
+    # contract 12.8
+    x = X[:, :160].copy()
+    x[3] = 0
+    q, expected = (
+        quantize(each, "nvfp4", convention="mlx-float")
+        for quantize, each in ((fastq.quantize, chunked(x, (20, 80))), (fastq.reference.quantize, x))
+    )
+    computed = q.compute()
+    assert computed.codes.tobytes() == expected.codes.tobytes()
+    assert computed.scale.tobytes() == expected.scale.tobytes()
+    assert computed.tensor_scale == 1
+    assert q.dequantize().compute().tobytes() == fastq.reference.dequantize(expected).tobytes()
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------

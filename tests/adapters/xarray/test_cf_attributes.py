@@ -295,7 +295,7 @@ OF_NCO = [
 
 def test_what_says_how_floats_were_rounded_is_left_out():
     attributes = {"quantization": "info", "quantization_nsd": 3, "_QuantizeBitRoundNumberOfSignificantBits": 9}
-    attributes |= dict.fromkeys(OF_NCO, 3)
+    attributes |= dict.fromkeys([*OF_NCO, "number_of_significant_digits", "number_of_significant_bits"], 3)
     ds = dataset(least_significant_digit=2, long_name="v", **attributes)
     assert set(fastq.xarray.pack(ds).v.attrs) == {"long_name", "scale_factor", "add_offset", "_FillValue"}
 

@@ -8,7 +8,7 @@ import pytest
 from catalogue import same_bytes
 
 import fastq
-from fastq.adapters.xarray import packing
+from fastq.adapters.xarray import scale_offset_fill
 from fastq.engine.runtime import boundary
 from fastq.formats.qtypes import as_qtype
 from fastq.system import cpu
@@ -226,7 +226,7 @@ def test_no_value_is_further_off_than_the_bound(kind, dtype):
     for _ in range(300):
         center = kind(rng.choice([0, 1e5, -1e5, 65536, 1e6, 273.15, 1, -7, 3e-5]) * (1 + 0.1 * rng.random()))
         x = center + kind(10 ** rng.uniform(-4, 6)) * (rng.random(500) - rng.choice([0, 0.5, 1])).astype(kind)
-        way = packing.packing_of_range(np.array([x.min(), x.max()]), as_qtype(dtype), False)
+        way = scale_offset_fill.packing_of_range(np.array([x.min(), x.max()]), as_qtype(dtype), False)
         codes = way.encode(x, None).view(way.dtype)
         for type_of in (kind, np.float64):
             decoded = codes.astype(type_of) * type_of(way.scale) + type_of(way.offset)

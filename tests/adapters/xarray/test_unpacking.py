@@ -147,6 +147,26 @@ def test_dask_arrays_stay_lazy():
     check_same(lazy.compute(), by_xarray(ds))
 
 
+def test_codes_of_several_files_with_one_scale_are_told_of(tmp_path):
+    files = [tmp_path / name for name in ("a.nc", "b.nc")]
+    for path, first in zip(files, (0, 100), strict=True):
+        values = np.linspace(first, first + 10, 12, dtype=np.float32).reshape(3, 4)
+        fastq.xarray.pack(xarray.Dataset({"t": (("time", "x"), values)})).to_netcdf(path)
+    how = {"combine": "nested", "concat_dim": "time", "mask_and_scale": False}
+    with xarray.open_mfdataset(files, **how) as joined, pytest.warns(UserWarning, match="^'t' of ds is longer than in"):
+        fastq.xarray.unpack(joined)
+    eager = xarray.concat([xarray.load_dataset(path, mask_and_scale=False) for path in files], "time")
+    with pytest.warns(UserWarning, match="preprocess=fastq.xarray.unpack"):
+        fastq.xarray.unpack(eager)
+    with xarray.open_mfdataset(files, **how, preprocess=fastq.xarray.unpack) as unpacked:  # without a warning
+        np.testing.assert_allclose(unpacked.t[3, 0], 100, atol=1e-3)
+        again = fastq.xarray.pack(unpacked)
+        fastq.xarray.unpack(again)
+    with xarray.open_dataset(files[0], mask_and_scale=False) as one:
+        fastq.xarray.unpack(one)
+        fastq.xarray.unpack(one.isel(time=slice(1)))
+
+
 def test_values_of_another_dtype():
     noted = {"scale_factor": F32(0.1), "add_offset": F32(-3), "_FillValue": np.int16(4)}
     codes = np.arange(-50, 50).astype(np.int16)
@@ -163,7 +183,7 @@ def test_values_of_another_dtype():
 
 
 @pytest.mark.slow("compiles kernels of all dtypes", quick=lambda dtype, stream_from: dtype == np.int16)
-@pytest.mark.parametrize("dtype", sorted(cf_packing.INTEGERS, key=str))
+@pytest.mark.parametrize("dtype", sorted(cf_packing.PACKED_INTEGERS, key=str))
 @pytest.mark.parametrize("stream_from", [1, 1 << 40])
 def test_arrays(dtype, stream_from, monkeypatch):
     # contract 25.10

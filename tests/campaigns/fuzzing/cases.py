@@ -854,6 +854,8 @@ class _Drawing:
         kept = self.random.randrange(len(shape))
         rows = self.random.choice([(), (*shape[:kept], *(1,) * (len(shape) - 1 - kept))])
         weights = self.rng.random((*rows, shape[-1])).astype(np.float32)
+        if self.sizes.random() < 0.1:  # of 2^90 and more some are refused
+            weights *= np.float32(2.0) ** self.sizes.randint(-100, 120)
         if self.sizes.random() < 0.1 and weights.size:
             weights.flat[-1] = self.sizes.choice([-1, np.nan, np.inf])
         return weights

@@ -9,7 +9,7 @@ from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
 from fastq.formats.conventions.convention import Convention
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import CASTS as CAST_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
@@ -114,6 +114,7 @@ RANGES = (
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {
     "scale_floor": (None, 0.0, 2.0**-23, 1e-30, 0.5),
+    "block_scale_floor": (0.0, 2.0**-6, 0.75),
     "narrow_range": (None, None, 0.0, 1e-4, 2.0),
     "degenerate": (1.0, "floor", "value", "epsilon", 0.5, 1e-10),
     "narrow": ("all", (), ("int8", "uint8", "int4")),
@@ -125,10 +126,28 @@ _FIELDS = _CHOICES | dict.fromkeys(_FLAGS, (True, False)) | _OTHER
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks", "int8", "uint8", "uint4")
 
 
+_OF_BLOCKS = ("exponent", "zero_exponent", "tensor_scale", "block_scale_floor", "block_quotient", "float_ties")
+_OF_BLOCKS += ("scale_quotient", "operation_type", "zero_point_inside")
+_OF_FLOATS = ("float_ties", "scale_quotient", "operation_type", "zero_point_inside", "scale_floor")
+
+
+def own_row_of_blocks(random, format):
+    """A row that no system has for a format with scales of its own."""
+    changed = {name: random.choice(_FIELDS[name]) for name in random.sample(_OF_BLOCKS, random.randint(1, 5))}
+    return replace(fastq.CONVENTIONS["onnx"], name="own", formats=(format,), **changed)
+
+
+def own_row_of_floats(random):
+    """A row that no system has, other in what floats without blocks depend on."""
+    changed = {name: random.choice(_FIELDS[name]) for name in random.sample(_OF_FLOATS, random.randint(1, 3))}
+    return replace(fastq.CONVENTIONS["onnx"], name="own", **changed)
+
+
 def own_row(random):
     """A row that no system has: one of the table with other fields, as far as a row may have them."""
+    rows = list(fastq.CONVENTIONS.values())
     while True:
-        row = random.choice(list(fastq.CONVENTIONS.values()))
+        row = random.choice(rows)
         changed = {name: random.choice(_FIELDS[name]) for name in random.sample(list(_FIELDS), random.randint(1, 5))}
         variants = ()
         if random.random() < 0.3:
@@ -146,7 +165,7 @@ _PACKED = dict.fromkeys([name for name, row in QTYPES.items() if row.packed], 1)
 _FORMATS_OF = {
     "pack": _PACKED,
     "unpack": _PACKED,
-    "gguf_quantize": dict.fromkeys(WRITTEN, 1),
+    "gguf_quantize": dict.fromkeys(BLOCK_FORMATS, 1),
     "gguf_dequantize": dict.fromkeys(BLOCK_FORMATS, 1),
     "nest_scale": {"dynamic8": 1},
     "requantize": {"int8": 2, "uint8": 2, "int16": 1},
@@ -159,6 +178,10 @@ _FORMATS_OF = {
 
 def _convention(random, format):
     row = ROWS.get(format)
+    if row is not None and row.block_size and random.random() < 0.3:
+        return own_row_of_blocks(random, format)
+    if row is not None and row.float_format and not row.block_size and random.random() < 0.15:
+        return own_row_of_floats(random)
     if row is None or ((row.element or row.block_size) and random.random() < 0.97):
         named = [name for name, c in fastq.CONVENTIONS.items() if format in c.formats]
         return random.choice([*named, "onnx"])

@@ -155,6 +155,12 @@ def twice_rounded(value, ftype, half):
     return rounded(value, half) if half else value
 
 
+def steps_in_unit(scale, ftype):
+    """How many steps of a scale a unit has, whole numbers above 1."""
+    inverse = rounded(1 / scale, "float64")
+    return rounded(whole(inverse) if inverse > 1 else inverse, ftype)
+
+
 def integer_code(x, scale, zero, row, codes, ftype, half="", bits=0):
     """The code of a number, by the formulas of a convention; the format has so many bits."""
 
@@ -167,7 +173,10 @@ def integer_code(x, scale, zero, row, codes, ftype, half="", bits=0):
     stored, scale = scale, rounded(scale, ftype)
     zero = rounded(zero, ftype)
     distance = twice_rounded(add(x, -zero), ftype, half) if row.zero_point == "offset" else x
-    if row.quotient == "divide_in_float64":
+    if row.quotient == "steps_in_unit":
+        inverse = steps_in_unit(stored, ftype)
+        steps = add(rounded(multiply(x, inverse), ftype), -rounded(multiply(zero, inverse), ftype))
+    elif row.quotient == "divide_in_float64":
         distance = rounded(add(x, -zero), "float64") if row.zero_point == "offset" else x
         steps = rounded(divide(distance, scale), "float64")
     elif row.quotient == "divide":
@@ -208,10 +217,10 @@ def numbers(form):
     return found
 
 
-def float_code(value, negative, form, saturate):
-    """The code of a number, infinity or NaN with a sign, rounded to nearest, ties to the even code."""
+def float_code(value, negative, form, saturate, first=False):
+    """The code of a number, infinity or NaN with a sign, rounded to nearest, ties to the even or the `first` code."""
     sign = negative << (form.bits - 1)
-    one_zero = form.nan == 1 << (form.bits - 1)
+    one_zero = first or form.nan == 1 << (form.bits - 1)
     if value is None:
         return form.nan if one_zero else form.nan | sign
     known, size = numbers(form), abs(value)
@@ -221,7 +230,8 @@ def float_code(value, negative, form, saturate):
         above = next(k for k, candidate in enumerate(known) if candidate >= size)
         below = max(above - (known[above] != size), 0)
         distances = size - known[below], known[above] - size
-        code = below if distances[0] < distances[1] or (distances[0] == distances[1] and below % 2 == 0) else above
+        is_tie = distances[0] == distances[1]
+        code = below if distances[0] < distances[1] or (is_tie and (first or below % 2 == 0)) else above
     if code > form.largest:
         if saturate or form.nan is None:
             code = form.largest
@@ -246,16 +256,20 @@ def value(code, stored, zero, row, codes, ftype, dtype):
     """The value of an integer code, by the formulas of a convention, before it is rounded to a dtype."""
     first, last = codes
     half = dtype if row.value_type == "result" and dtype in _HALVES else ""
-    scale, zero = rounded(stored, ftype), rounded(zero, ftype)
+    scale, zero = twice_rounded(stored, ftype, half), rounded(zero, ftype)
+    if half and (row.zero_point == "offset" or row.zero_point_inside):
+        zero = rounded(zero, half)
     base = zero if row.zero_point != "offset" else Fraction(first if row.offset_code == "lowest" else 0)
     steps = twice_rounded(add(Fraction(code), -base), ftype, half)
     if row.decode == "middle":
         steps = twice_rounded(add(steps, Fraction(1, 2)), ftype, half)
     if row.zero_point != "offset":
         return rounded(multiply(steps, scale), ftype)
+    if row.quotient == "steps_in_unit":
+        return rounded(add(rounded(divide(steps, steps_in_unit(stored, ftype)), ftype), zero), ftype)
     if row.by_range:
         n = Fraction(last - first)
-        steps = twice_rounded(divide(steps, n), ftype, half)
+        steps = rounded(divide(steps, n), ftype)
         scale = rounded(rounded(n * stored, "float64"), ftype)
     return rounded(add(twice_rounded(multiply(steps, scale), ftype, half), zero), ftype)
 
@@ -316,14 +330,15 @@ def _codes(x, p, nan, saturate):
         if element is None and (nan == "zero" or own):
             element, negative = Fraction(0), False
         if own:
-            codes.append(_own_code(element, negative, scale, p, qtype, ftype))
+            codes.append(_own_code(element, negative, scale, p, row, ftype, half))
         elif qtype.codebook:
             codes.append(_table_code(element, scale, qtype.codebook, ftype))
         elif form:
             ratio = twice_rounded(divide(element, rounded(scale, ftype)), ftype, half)
             negative ^= element is not None and scale < 0
             zeros_alone = (form.nan is None or row.zero_point_inside) and ratio == 0
-            codes.append(float_code(ratio, negative and not zeros_alone, form, saturate))
+            first = row.float_ties == "first_code"
+            codes.append(float_code(ratio, negative and not zeros_alone, form, saturate, first))
         else:
             allowed = _codes_in_use(row, qtype, p.symmetric)
             codes.append(int(integer_code(element, scale, zero, row, allowed, ftype, half, qtype.bits)))
@@ -338,15 +353,23 @@ def _table_code(element, scale, row, ftype):
     return row.order[sum(Fraction(threshold) < ratio for threshold in row.thresholds)]
 
 
-def _own_code(element, negative, scale, p, qtype, ftype):
+def _own_code(element, negative, scale, p, row, ftype, half):
     """The code of a number in a format with scales of its own."""
-    if p.tensor_scale is not None:
+    qtype = as_qtype(p.dtype)
+    if scale == 0:
+        return 0
+    if p.tensor_scale is not None and row.block_quotient == "divide":
+        ratio = rounded(divide(element, rounded(multiply(scale, number(p.tensor_scale)), ftype)), ftype)
+    elif p.tensor_scale is not None:
         inverse = rounded(1 / number(p.tensor_scale), ftype)
         ratio = rounded(multiply(element, rounded(inverse / scale, ftype)), ftype)
     else:
         ratio = divide(element, scale)
     if qtype.float_format:
-        return float_code(ratio, negative, qtype.float_format, True)
+        inside = p.tensor_scale is None and row.zero_point_inside
+        adds_zero = inside and twice_rounded(ratio, ftype, half) == 0
+        first = row.float_ties == "first_code"
+        return float_code(ratio, negative and not adds_zero, qtype.float_format, True, first)
     return int(clamped(whole(multiply(ratio, Fraction(64))), Fraction(-127), Fraction(127)))
 
 
@@ -386,20 +409,22 @@ def _check_parameters(x, p):
         whole_size = max(abs(rounded(element, ftype)) for group, *_ in groups for element in group)
         tensor = rounded(rounded(whole_size / 2688, ftype), "float32")
         tensor = min(max(tensor, Fraction(1, 2**120)), Fraction(2) ** 119) if whole_size else Fraction(1)
+        tensor = Fraction(1) if row.tensor_scale == "one" else tensor
         _expect("tensor_scale", number(p.tensor_scale), tensor)
     if qtype.element and not qtype.codebook:
         codes = -numbers(qtype.float_format)[-2], numbers(qtype.float_format)[-2]
     else:
         codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
     half = x.dtype.name if row.stored_type == "input" else row.stored_type
-    half = half if half in _HALVES else ""
+    half = half if half in _HALVES and not qtype.block_size else ""
     is_first = row.codes_by == "stored"  # whether scales are rounded first
     unrounded = []
     for which, (group, *found) in enumerate(groups):
         lo, hi = (rounded(end, ftype) for end in (min(group), max(group)))
         size = max(-lo, hi, Fraction(0))
         if qtype.block_size:
-            step, point = _own_scale(size, qtype, ftype, p.tensor_scale), 0
+            operations = operation_type(row, x.dtype)
+            step, point = _own_scale(size, qtype, row, ftype, operations, p.tensor_scale), 0
         elif qtype.codebook:
             step, point = size, 0
         else:
@@ -452,6 +477,9 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype, half=""):
         scale = max(scale, _over(least_range, steps, row, ptype))
     if row.scale_rounding == "power_of_two" and not symmetric and scale:
         scale = _power_that_suffices(scale, rounded(hi - lo, ptype), steps, row.rounding, ptype)
+    if row.scale_rounding == "whole_inverse" and not symmetric and 0 < scale < 1:
+        inverse = rounded(1 / scale, ptype)
+        scale = rounded(Fraction(1, math.floor(inverse)), ptype) if inverse <= _LARGEST[ptype] else scale
     if row.by_range and not symmetric and _are_longer(scale, last - first, lo, hi, ftype):
         scale = Fraction(float(np.nextafter(np.dtype(ptype).type(scale), 0)))
     if row.offset_rounding == "float32_below" and not symmetric and constant:
@@ -605,15 +633,31 @@ def _asymmetric_scale(lo, hi, steps, ptype):
     return min(scale, _LARGEST[ptype])
 
 
-def _own_scale(size, qtype, ftype, tensor_scale):
+def _own_scale(size, qtype, row, ftype, half, tensor_scale):
+    """The scale of a block from its largest magnitude."""
+    form = qtype.float_format
+    most = numbers(form)[-2] if form else Fraction(127, 64)
+    if row.scale_quotient == "reciprocal":
+        quotient = twice_rounded(multiply(size, twice_rounded(1 / most, ftype, half)), ftype, half)
+    else:
+        quotient = twice_rounded(size / most, ftype, half)
     if tensor_scale is None:
-        form = qtype.float_format
-        emax = exponent(numbers(form)[-2]) if form else 0
-        e = -127 if size == 0 else max(-127, min(exponent(size) - emax, 127))
-        return Fraction(2) ** e
-    part = rounded(rounded(size / 6, ftype) / number(tensor_scale), ftype)
+        emax = exponent(most)
+        if row.exponent == "ceil_of_quotient":
+            size, emax = quotient, 0
+        if size == 0:
+            return Fraction(1) if row.zero_exponent == "zero" else Fraction(1, 2**127)
+        e = exponent(size)
+        if row.exponent.startswith("even"):
+            digits = 1 if row.exponent == "even_float4" else form.mantissa if form else 6
+            e += size / Fraction(2) ** e + Fraction(1, 2 ** (digits + 1)) >= 2
+        elif row.exponent.startswith("ceil"):
+            e += size > Fraction(2) ** e
+        return Fraction(2) ** max(-127, min(e - emax, 127))
+    part = rounded(quotient / number(tensor_scale), ftype)
     form = FLOAT_FORMATS["float8_e4m3fn"]
-    return numbers(form)[float_code(max(Fraction(1, 64), min(part, Fraction(448))), False, form, True)]
+    part = max(Fraction(row.block_scale_floor), min(part, Fraction(448)))
+    return numbers(form)[float_code(part, False, form, True)]
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -641,7 +685,9 @@ def _knows_parameters(call, x):
     if call.options.get("range", "minmax") != "minmax" or keeps_nan:
         return False
     row, qtype = _row(call.options.get("convention", "onnx")), as_qtype(call.args[1])
-    if qtype.element or qtype.block_size:
+    if qtype.block_size:
+        return True
+    if qtype.element:
         return row.name == "onnx"
     return not operation_type(row, x.dtype)
 

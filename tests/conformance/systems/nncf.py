@@ -86,6 +86,10 @@ SYSTEMS = (
         except_for=("large", "nearly overflowing"),
         undefined="A scale beyond float16 is stored as infinity. NaN in the data makes the scale NaN. Its modes for "
         "asymmetric codes are those of 8 and 4 bits, unsigned; symmetric codes of 3 and 2 bits are stored as unsigned "
-        "ones, 4 or 2 larger.",
+        "ones, 4 or 2 larger. Its MXFP4 and MXFP8_E4M3 have the exponent ceil(log2(max(m, 2**-23) / L)), m the largest "
+        "magnitude of a block and L the largest element, with a logarithm of OpenVINO that is above that of 2**-15 and "
+        "2**-13 for these, so they are no row; nor is its NVFP4, whose codes come from block scales before these are "
+        "rounded. Of 1,048,576 normal numbers 26 codes of MXFP4 and 4,147 of MXFP8_E4M3, which are rounded to float16 "
+        "first, differ from those of torchao-rceil, and 50,214 of NVFP4 from those of onnx.",
     ),
 )

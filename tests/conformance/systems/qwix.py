@@ -42,7 +42,8 @@ SYSTEMS = (
         neighbour="onnx",
         except_for=("nearly overflowing",),
         undefined="XLA multiplies by reciprocals, which are rounded for float32 and float16, but not for bfloat16, "
-        "where scales and codes are those of divisions. One scale alone, also that of one row, is divided. Subnormal "
+        "where scales and codes are those of divisions: the row with quotient and scale_quotient 'divide' gives the "
+        "same bytes. One scale alone, also that of one row, is divided. Subnormal "
         "reciprocals are 0: codes of scales above 2^126 are 0. For float16 a scale below 2^-7 becomes 1. minmax has 8 "
         "and 4 bits. NaN in the data makes the scale NaN, an infinity makes it inf.",
     ),

@@ -1,5 +1,6 @@
 """nibabel, ecCodes, pyEDFlib, NCO and CDO: files of science, in memory or in a temporary folder."""
 
+import math
 import subprocess
 import tempfile
 from io import BytesIO
@@ -79,7 +80,7 @@ def edf(x, case):
     return Quantized(records[:, : lengths[0]].reshape(-1)[: x.size].reshape(x.shape))
 
 
-def _packed_by(x, command):
+def packed_by(x, command):
     """Write an array to a netCDF file, run a command on it, and return codes, scale_factor and add_offset."""
     import netCDF4 as library
 
@@ -101,14 +102,18 @@ def _packed_by(x, command):
 def nco(x, case):
     """Call ncpdq with the map of a packed type; a constant has no scale_factor, a middle of 0 no add_offset."""
     names = {"int8": "flt_byt", "int16": "flt_sht"}
-    return Quantized(*_packed_by(x, ["ncpdq", "-O", "-P", "all_new", "-M", names[case.dtype]]))
+    return Quantized(*packed_by(x, ["ncpdq", "-O", "-P", "all_new", "-M", names[case.dtype]]))
+
+
+def cdo_pack(dtype):
+    """Return the command that packs into integers, without the files."""
+    return ["cdo", "-s", "-O", "-f", "nc4", "-b", dtype.replace("uint", "U").replace("int", "I"), "pack"]
 
 
 def cdo(x, case):
     """Call cdo pack with a packed type; it fails where rounding puts the lowest value below code 0 of uint16."""
-    names = {"int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16"}
     try:
-        return Quantized(*_packed_by(x, ["cdo", "-s", "-O", "-f", "nc4", "-b", names[case.dtype], "pack"]))
+        return Quantized(*packed_by(x, cdo_pack(case.dtype)))
     except subprocess.CalledProcessError as error:
         if case.dtype != "uint16" or b"Numeric conversion not representable" not in error.stderr:
             raise
@@ -128,6 +133,44 @@ def fits(x, case, scale, zero_point):
     return Quantized(*map(np.array, zip(*tiles, strict=True)))
 
 
+def decimals_of(bits):
+    """Return a function from an array to the most decimal digits that codes of so many bits have, as fastq takes them.
+
+    They are a scale, 10**-D, and the smallest value. The filter leaves out the highest code, and h5py negative D.
+    """
+
+    def parameters(x):
+        span = float(x.max()) - float(x.min())
+        digits = math.floor(math.log10((2**bits - 2) / span)) if span else 2
+        return np.float64(f"1e{-max(digits, 0)}"), np.float64(x.min())
+
+    return parameters
+
+
+def hdf5(x, case, scale, zero_point):
+    """A chunk of a dataset in memory; the bits of its codes follow 21 bytes, the highest bit first."""
+    import h5py as library
+
+    del zero_point, case
+    settings = library.h5p.create(library.h5p.DATASET_CREATE)
+    settings.set_chunk(x.shape)
+    settings.set_fill_value(np.asarray(3e38 if x.dtype == np.float32 else 1e300, x.dtype))
+    settings.set_scaleoffset(library.h5z.SO_FLOAT_DSCALE, -round(math.log10(float(scale))))
+    stream = BytesIO()
+    with library.File(stream, "w") as file:
+        kind, space = library.h5t.py_create(x.dtype), library.h5s.create_simple(x.shape)
+        library.Dataset(library.h5d.create(file.id, b"x", kind, space, settings))[...] = x
+    with library.File(stream) as file:  # the first one has the chunk in its cache, as it was
+        stored = file["x"]
+        values = stored[...]
+        chunk = np.frombuffer(stored.id.read_direct_chunk((0, 0))[1], np.uint8)
+    bits = int(chunk[:4].view("<u4")[0])
+    assert bits < 8 * x.itemsize, "values as they are, without codes"
+    places = np.unpackbits(chunk[21:], count=x.size * bits).reshape(*x.shape, bits)
+    lowest = chunk[5 : 5 + x.itemsize].view(x.dtype)[0]
+    return Quantized(places @ (1 << np.arange(bits)[::-1]), zero_point=lowest, values=values)
+
+
 BOTH = "float32", "float64"
 
 SYSTEMS = (
@@ -140,7 +183,10 @@ SYSTEMS = (
         undefined="NaN gets the code nearest to 0 and widens the range to 0, as with nan='zero'; infinities are left "
         "out of the range and clipped. Its parameters are computed in long double, here in float64, and may "
         "differ in the last bit. A slope that rounds to 0 is an error; integers that fit are stored as they "
-        "are. get_fdata computes in float64, also for float32: fastq does with QParams of computed='float64'.",
+        "are. get_fdata computes in float64, also for float32: fastq does with QParams of computed='float64'. Codes of "
+        "int32 are computed in the dtype of the data, too, with slope (hi - lo) / 4294967168 and inter lo + 2**31 * "
+        "slope, both float32; those of uint32 with slope (hi - lo) / 4294967040 and inter lo, or where -lo > hi with "
+        "-slope and hi: quantize_linear takes them.",
     ),
     System(
         "grib",
@@ -153,7 +199,8 @@ SYSTEMS = (
         "constant has no codes, and its value is the reference value; here it has codes, 0 below 2**23. Where"
         " the scale would be below 2**-126 or above 2**127, ecCodes multiplies values by a power of ten. With"
         " the key decimalPrecision D the values are x * 10**D, the scale is 1 and values are products by "
-        "10**-D. Codes are packed with the highest bit first.",
+        "10**-D. Codes of 17 to 32 bits are those of uint32 by quantize_linear, whose clamp takes no notice of their "
+        "width. Codes are packed with the highest bit first.",
     ),
     System(
         "edf",
@@ -191,7 +238,27 @@ SYSTEMS = (
         except_for=("subnormal scale", "subnormal"),
         undefined='A code beyond its type is an error, "Numeric conversion not representable": that of a constant that '
         "does not fit, of ranges whose scale is subnormal, and with U16 that of the smallest value where it lies below "
-        "add_offset by rounding. Codes of U16 are cut off by netCDF; the others are rounded by CDO.",
+        "add_offset by rounding. Codes of U16 and U32 are cut off by netCDF; the others are rounded by CDO. "
+        "quantize_linear takes scale_factor and add_offset of I32 and U32. There the largest value of float32 is "
+        "beyond the last code by rounding: with I32 that is an error, with U32 netCDF stores code 0, that of the "
+        "smallest value; here it is the last code.",
+    ),
+    System(
+        "hdf5-scaleoffset",
+        ("h5py",),
+        hdf5,
+        tuple(
+            Case(f"uint{bits}", values=values, parameters=decimals_of(bits), unit=bits < 16)
+            for bits in (16, 8, 5, 2)
+            for values in BOTH
+        ),
+        neighbour="cf",
+        given=True,
+        except_for=("very small", "subnormal scale", "subnormal", "large", "nearly overflowing"),
+        undefined="The scale is 10**-D of the caller, 0.01 for D=2; h5py takes no negative D. For D=18 and some beyond "
+        "i is another float64 than 10**D. The filter takes as many bits as a chunk needs, the highest first, "
+        "and leaves values as they are where they need all bits, as with an infinity. Its highest code is "
+        "that of values nearer to the fill value than a step. NaN gets code 0.",
     ),
     System(
         "fits",
@@ -206,6 +273,7 @@ SYSTEMS = (
         "scale, and codes are int32: here a range of int16 begins at 0, and quantize_linear takes ZSCALE and "
         "ZZERO. NaN becomes "
         "ZBLANK; a tile with an infinity, or a constant one, is stored without loss. Dithering adds to the quotient "
-        "what it takes away from the code: quantize_linear with scale 1 of (x - ZZERO) / ZSCALE + r - 0.5.",
+        "what it takes away from the code: quantize_linear with scale 1 of (x - ZZERO) / ZSCALE + r - 0.5. "
+        "SUBTRACTIVE_DITHER_2 has ZZERO = lo + 2147483637 * ZSCALE, and code -2147483646 for zeros.",
     ),
 )

@@ -229,10 +229,10 @@ def test_code_for_this_very_cpu_is_wanted_until_an_upgrade(tmp_path, monkeypatch
     for module in (shipped, lookup):
         monkeypatch.setattr(module, "code_folder", lambda: tmp_path)
     monkeypatch.setattr(shipped, "_library", Library)
-    monkeypatch.setattr(shipped.Recipe, "compiled", lambda recipe: 2)
+    monkeypatch.setattr(shipped.Recipe, "compile_or_load", lambda recipe: 2)
     monkeypatch.setattr(shipped, "_recipes", {})
     monkeypatch.setattr(shipped, "_known", [])
-    address = shipped.shipped_or_compiled("module", "name")
+    address = shipped.shipped_or_compiled(import_nothing)
     assert address("a") == 1
     with shipped.use_native():
         assert [address("a"), address("b")] == [2, 2]
@@ -360,10 +360,26 @@ def in_a_thread():
         yield lambda work: pool.submit(work).result()
 
 
+def import_nothing():
+    """What a recipe has to import what compiles."""
+    raise AssertionError("a name needs no import")
+
+
+def import_something():
+    """Another one."""
+    raise AssertionError("a name needs no import")
+
+
 def test_recipes_are_named_by_all_that_they_are_made_of():
-    same = [shipped.Recipe("module", "name", (np.dtype("f4"), 1)).symbol for _ in range(2)]
-    others = [("module", "name", (np.dtype("f8"), 1)), ("module", "other", (np.dtype("f4"), 1))]
+    same = [shipped.Recipe(import_nothing, (np.dtype("f4"), 1, import_nothing)).symbol for _ in range(2)]
+    others = [
+        (import_nothing, (np.dtype("f8"), 1, import_nothing)),
+        (import_nothing, (np.dtype("f4"), 1, import_something)),
+        (import_something, (np.dtype("f4"), 1, import_nothing)),
+    ]
     assert same[0] == same[1] not in [shipped.Recipe(*each).symbol for each in others]
+    with pytest.raises(AssertionError, match="may share a name"):
+        shipped.Recipe(lambda: import_nothing, ()).symbol  # noqa: B018
 
 
 # --- the build --------------------------------------------------------------------------------------------------------

@@ -200,8 +200,11 @@ def test_numba_is_asked_for_functions_of_other_packages(tmp_path):
     code = f"""
     import ctypes, sys
     sys.path.insert(0, {str(tmp_path)!r})
-    from fastq.engine.code import shipped_or_compiled
-    print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(shipped_or_compiled("theirs", "address")())(40))
+    from fastq.engine.code.shipped import shipped_or_compiled
+    def import_address():
+        import theirs
+        return theirs.address
+    print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(shipped_or_compiled(import_address)())(40))
     """
     for number in (1, 1, 2):
         (tmp_path / "theirs.py").write_text(THEIRS.format(number=number))

@@ -280,6 +280,21 @@ def test_literals_where_types_alone_do_not_do():
     assert written(kernel, types.int64, np.zeros(1, np.int64)).tolist() == [34]
 
 
+def test_a_constant_bool_is_decided_while_code_is_emitted():
+    @jit.traced
+    def halved_or_doubled(x, halves):
+        return x / 2.0 if halves else x * 2.0
+
+    def kernel(out, n, x):
+        out[0] = halved_or_doubled(x[0], True) + halved_or_doubled(x[0], halves=False)
+        return 0
+
+    pointer = types.CPointer(types.float64)
+    code = str(emit_module(kernel, types.int64, (pointer, types.int64, pointer)))
+    assert [code.count(each) for each in (" = fdiv ", " = fmul ", " = select ", "br i1")] == [1, 1, 0, 0]
+    assert written(kernel, types.float64, np.array([3.0])).tolist() == [7.5]
+
+
 def test_loops_over_ranges_are_loops_and_those_over_tuples_are_unrolled():
     def ranged(out, n, x):
         for _ in range(500):

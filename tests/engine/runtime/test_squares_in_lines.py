@@ -12,7 +12,7 @@ from fastq import reference
 from fastq.engine.runtime import tiling
 from fastq.engine.simd import LINE
 from fastq.plan import cache
-from fastq.plan.memory import memory_of
+from fastq.plan.arrange import memory_of
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from fastq import reference
 from fastq.engine.runtime import layout, tiling
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
+from fastq.plan.arrange import memory_of
 from fastq.plan.cache import plans
-from fastq.plan.memory import memory_of
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
 # rows, columns: squares of lanes with and without a rest, one row, one column, few columns
@@ -474,13 +474,13 @@ def test_rows_whose_copy_fits_no_tile():
 
 
 def test_a_wrong_stride_is_found(monkeypatch, threads):
-    right = tiling._joined
+    right = tiling._join_axes
 
     def wrong(elements):
         axes = right(elements)
         return axes._replace(x=[step + 4 * (k == 0) for k, step in enumerate(axes.x)])
 
-    monkeypatch.setattr(tiling, "_joined", wrong)
+    monkeypatch.setattr(tiling, "_join_axes", wrong)
     plans.clear()
     with pytest.raises((AssertionError, ValueError)):  # other elements, or memory beyond them, which may hold NaN
         test_transposed_memory(threads, "int8", (2, 1, 0), 1)

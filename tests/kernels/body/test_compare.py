@@ -11,8 +11,8 @@ import fastq
 from fastq import reference
 from fastq.engine.runtime import tiling
 from fastq.engine.runtime.layout import BUFFER, TOGETHER
+from fastq.ops.compare import ERRORS_CHUNK
 from fastq.plan.cache import plans
-from fastq.plan.kernel_call import ERRORS_CHUNK
 
 ABSOLUTE = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error")
 RELATIVE = ("max_relative_error", "mean_relative_error")

@@ -430,6 +430,13 @@ def test_scales_that_need_divisions(exponent):
         check(x, "int8", **options)
 
 
+@pytest.mark.parametrize("convention", ["hdf5-scaleoffset", "faiss"])
+def test_constants_whose_scale_is_replaced_by_a_far_smaller_one(convention):
+    """They have more units than there are numbers of their type; parts of a range of rounded ends are no constants."""
+    x = np.random.default_rng(3).uniform(-3e38, 3e38, (60, 1)).astype(np.float32)
+    check(np.repeat(x, 5, axis=1), "uint8", axis=0, bits=3, range="mse", convention=convention)
+
+
 @pytest.mark.slow("compiles two kernels")
 def test_sums_beyond_all_units_count_alike():
     """A floor may make a step so small compared with the range that no sum of errors is exact: order must not show."""

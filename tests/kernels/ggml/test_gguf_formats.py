@@ -19,12 +19,12 @@ from ml_dtypes import bfloat16
 
 import fastq
 from fastq import reference
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.reference.gguf_fields import pack, unpack
 
 STORED = json.loads((Path(__file__).parent / "gguf_digests.json").read_text())
 OLD = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
-NEW = [name for name, row in WRITTEN.items() if name not in OLD and not row.needs_importance]
+NEW = [name for name, row in BLOCK_FORMATS.items() if name not in OLD and not row.needs_importance]
 OF_PACKAGE = [name for name in BLOCK_FORMATS if name not in (*OLD, "Q1_0", "Q2_0")]  # which gguf 0.19 decodes
 QUICK = (*OLD, "Q4_K", "Q6_K weighted")
 CASES = [*OLD, *STORED["digests"]]
@@ -57,7 +57,7 @@ def test_kernels_have_the_bytes_of_ggml(case):
 
 
 def test_all_formats_are_recorded():
-    weighted = {f"{name} weighted" for name, row in WRITTEN.items() if row.weighted}
+    weighted = {f"{name} weighted" for name, row in BLOCK_FORMATS.items() if row.weighted}
     assert {*NEW, *weighted} == STORED["digests"].keys()
 
 
@@ -206,7 +206,7 @@ def test_weights_in_any_memory_and_numbers_of_python(api):
 
 def test_formats_without_weights_take_any():
     x = rows_of("normal", 2)
-    for name in (name for name, row in WRITTEN.items() if not row.weighted):
+    for name in (name for name, row in BLOCK_FORMATS.items() if not row.weighted):
         same_bytes(reference.gguf.quantize(x, name, importance=importance()), reference.gguf.quantize(x, name))
     same_bytes(fastq.gguf.quantize(x, "Q8_0", importance=importance()), reference.gguf.quantize(x, "Q8_0"))
 
@@ -262,3 +262,65 @@ def test_what_float16_does_not_reach_is_refused(case):
             fastq.gguf.quantize(x, name, importance=part)
         with pytest.raises(ValueError, match="too large for"):
             reference.gguf.quantize(x, name, importance=part)
+
+
+def check_tiny_numbers(module, name):
+    """A sub-block of which no candidate counts, as sums of squares are 0 in float32: a block of ggml_quantize_chunk."""
+    x = np.zeros(256, np.float32)
+    x[:32] = (np.arange(32) % 7 + 1) * 2.0**-44
+    found = module.quantize(x, name, importance=np.ones(256, np.float32)).tobytes().hex()
+    assert found == "00007c455450000000f0".ljust(132, "0"), "different"
+
+
+@pytest.mark.parametrize("module", [fastq.gguf, reference.gguf], ids=["kernels", "reference"])
+def test_numbers_of_which_no_candidate_counts(module):
+    # contract 21.3
+    check_tiny_numbers(module, "IQ2_XXS")
+
+
+WEIGHTED = [case for case in CASES if case.endswith("weighted")]
+
+
+def check_large_importance(module, case):
+    """Rows of a mean square of 1, and of 3, by the least importance that is refused, and by the number below it."""
+    name = case.split()[0]
+    x = np.where(rows_of("normal", 2)[:, : 2 * BLOCK_FORMATS[name].size] < 0, np.float32(-1), np.float32(1))
+    x[1, ::4] *= 3
+    for row, least in zip(x, np.float32([2.0**89, 2.0**88]), strict=True):
+        for large in (np.nextafter(least, np.float32(0)), least, np.finfo(np.float32).max):
+            weights = np.abs(row) * np.float32(2.0**86)
+            weights[1] = large
+            refused = False
+            try:
+                module.quantize(row, name, importance=weights)
+            except ValueError as error:
+                refused = "too large for" in str(error)
+            assert refused == (large >= least), "different"
+
+
+@pytest.mark.parametrize("case", WEIGHTED)
+def test_importance_that_sums_could_not_hold_is_refused_by_the_reference(case):
+    # contract 20.9
+    check_large_importance(reference.gguf, case)
+
+
+@slow_kernels
+@pytest.mark.parametrize("case", WEIGHTED)
+def test_importance_that_sums_could_not_hold_is_refused_by_kernels(case):
+    # contract 20.9
+    check_large_importance(fastq.gguf, case)
+
+
+@slow_kernels
+@pytest.mark.parametrize("case", WEIGHTED)
+def test_importance_that_sums_just_hold(case):
+    # contract 20.9
+    name = case.split()[0]
+    x, weights = rows_of("normal", 20), importance(1) * np.float32(2.0**80)
+    same_bytes(fastq.gguf.quantize(x, name, importance=weights), reference.gguf.quantize(x, name, importance=weights))
+    weights[40] = 3e38
+    with pytest.raises(
+        ValueError,
+        match=r"^row 0 of data has values too large .*, or an importance of columns too large for its search",
+    ):
+        fastq.gguf.quantize(x, name, importance=weights)

@@ -6,11 +6,11 @@ import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
-from gguf_blocks import any_blocks, needed_importance, oracle, same_values, some_blocks
+from gguf_blocks import any_blocks, needed_importance, oracle, same_values
 
 import fastq
 from fastq import reference
-from fastq.formats.gguf import BLOCK_FORMATS, WRITTEN, GridFormat, as_block_format
+from fastq.formats.gguf import BLOCK_FORMATS, GridFormat, as_block_format
 from fastq.reference.gguf_fields import pack, unpack
 
 GRIDS = [name for name, row in BLOCK_FORMATS.items() if isinstance(row, GridFormat)]
@@ -137,7 +137,7 @@ def test_magnitudes_are_added_in_turn(module):
 
 
 @each_module
-@pytest.mark.parametrize("name", [name for name in GRIDS if name in WRITTEN])
+@pytest.mark.parametrize("name", GRIDS)
 def test_zeros_do_not_move_what_follows(module, name):
     """As they do in ggml's IQ3_S, of which a reader gets other values than those that were quantized."""
     # contract 21.7
@@ -148,42 +148,22 @@ def test_zeros_do_not_move_what_follows(module, name):
     blocks = module.gguf.quantize(x, name, importance=importance)
     numbers, missed = unpack(blocks, form), module.gguf.dequantize(blocks, name) - x
     assert not numbers["codes"][:, zero[:: form.grid.width]].any()
-    assert not numbers["signs"][:, zero[::8]].any()
-    assert (missed[:, ~zero] ** 2).mean() < 0.16
+    assert not numbers["signs"][:, zero[:: 256 // form.count("signs")]].any()
+    assert (missed[:, ~zero] ** 2).mean() < (0.4 if form.shifts else 0.16)
     nothing = module.gguf.quantize(np.zeros((2, 256), np.float32), name, importance=importance)
     same_bytes(nothing, np.zeros((2, form.nbytes), np.uint8))
 
 
 @each_module
-@pytest.mark.parametrize("name", [name for name, row in WRITTEN.items() if row.needs_importance])
+@pytest.mark.parametrize("name", [name for name, row in BLOCK_FORMATS.items() if row.needs_importance])
 def test_formats_that_need_importance(module, name):
     # contract 21.1
     with pytest.raises(ValueError, match=f"^importance must be given for {name}, to which ggml quantizes with"):
         module.gguf.quantize(np.zeros((1, 256), np.float32), name)
 
 
-# --- what is only decoded ---------------------------------------------------------------------------------------------
-
-
-@each_module
-@pytest.mark.parametrize("name", [name for name in GRIDS if name not in WRITTEN])
-def test_what_is_only_decoded_is_refused_by_quantize(module, name):
-    # contract 21.1
-    x = np.zeros((1, 256), np.float32)
-    for qtype in (name, BLOCK_FORMATS[name].number):
-        with pytest.raises(ValueError, match=f"^qtype must be one of Q4_0 .*, not '?{qtype}'?, which fastq decodes"):
-            module.gguf.quantize(x, qtype)
-
-
-def test_names_that_are_none_of_either():
+def test_names_that_are_none():
     with pytest.raises(ValueError, match=r"NVFP4 \(40\).*, not 'IQ2_XL'"):
         as_block_format("IQ2_XL")
     with pytest.raises(ValueError, match=r"did you mean Q2_K"):
-        as_block_format("Q2K", to_write=True)
-    assert {name for name in BLOCK_FORMATS if name not in WRITTEN} == {"IQ1_S", "IQ1_M"}
-
-
-def test_blocks_that_are_drawn_are_finite():
-    for name in GRIDS:
-        blocks = some_blocks(np.ones((50, 512), np.float32), name)
-        assert np.isfinite(reference.gguf.dequantize(blocks, name)).all()
+        as_block_format("Q2K")

@@ -53,7 +53,7 @@ def whole(model, tmp_path):
 
 def converted(folder, out, *options):
     said = told("convert", folder, out, *(options or OPTIONS), exit_code=0)
-    return [line for line in said.splitlines() if "not copied" in line or "modules.json" in line]
+    return [line for line in said.splitlines() if "copied, " in line or "not copied" in line or "modules.json" in line]
 
 
 def test_folders_come_along(whole, tmp_path):
@@ -91,10 +91,30 @@ OTHER_WEIGHTS = (  # names of files of weights that other programs write next to
     *("model.onnx", "model.onnx_data", "model.onnx.data", "model.onnx_data_1", "MODEL.ONNX", "model.ort"),
     *("model.tflite", "model.litertlm", "model.task", "model.keras", "model.pdparams", "model.nemo", "model.mlmodel"),
     *("weights.npz", "model.engine", "model.pte", "model.mnn", "model.rknn", "model.pkl", "model.fp16.safetensors"),
+    *("model-0000.params", "model.dlc", "model.hef", "model.rkllm", "model.axmodel", "net.caffemodel", "__0_0.distcp"),
+    *("model.Q8_0.gguf-split-a", "model.gguf.part1of2", "model.safetensors.part-b", "model.joblib"),
+    *("openvino_model.xml", "openvino_model.bin", "model.ncnn.param", "model.ncnn.bin", "model.caffemodel"),
+    *("model.prototxt", "model.qnn", "model.xmodel", "model.om", "model.rten", "model.vmfb", "model.safetensors.bak"),
 )
 NEEDED = (  # and of files that readers need
     *("tokenizer.model", "vocab.bpe", "merges.txt", "chat_template.jinja", "modeling_x.py", "README.md", "LICENSE"),
     *("spiece.model", "tokenizer.json", "special_tokens_map.json", "adapter_model.bin", "model.py", "vocab.json"),
+    *("LICENSE.llama3", "Modelfile", "openvino_config.json", "vocab.xml", "cl100k.tiktoken", "example.wav", "a.png"),
+    # tokenizers of Mistral, OpenCLIP, NLLB, Marian, XLM, ChatGLM, Qwen, of MeCab, and of speech
+    *("tokenizer.model.v3", "tokenizer.model.v7m1", "mistral_instruct_tokenizer_240323.model.v3", "tekken.json"),
+    *(
+        "bpe_simple_vocab_16e6.txt.gz",
+        "flores200_sacrebleu_tokenizer_spm.model",
+        "source.spm",
+        "target.spm",
+        "codes.bpe",
+    ),
+    *("ice_text.model", "qwen.tiktoken", "vocab.json.gz", "char.def", "sys.dic", "tokens.lst", "am.mvn", "lm.arpa"),
+    *("tokenize_and_classify.far", "zh.fst", "jieba.dict.utf8", "lang_char.units", "bpe.codes", "dict.phn"),
+    # code, examples and others
+    *("cache_autogptq_cuda_256.cpp", "cache_autogptq_cuda_kernel_256.cu", "sentencepiece_model.proto", "uv.lock"),
+    *("model.sig", "config.json.bak", "config.yaml.example", "demo.m4a", "License_Agreement.docx", "grammar.gbnf"),
+    "events.out.tfevents.1700000000.host.1.0",
 )
 
 
@@ -106,6 +126,19 @@ def test_weights_in_other_formats_stay_and_are_listed(model, tmp_path):
     assert line.split("not copied: ")[1].split(", ") == sorted(OTHER_WEIGHTS)
     there = {path.name for path in (tmp_path / "out").iterdir()}
     assert there == {path.name for path in model.iterdir()} | set(NEEDED)
+
+
+def test_files_of_unknown_kinds_are_copied_and_told(model, tmp_path):
+    """They may be the model in another format."""
+    folder = shutil.copytree(model, tmp_path / "own")
+    (folder / "inner").mkdir()
+    unknown = ("model.of_a_new_format", "model.v3", "tokenizer.model.v3.new", "inner/another.kind")
+    for name in (*unknown, "inner/vocab.txt"):
+        (folder / name).write_bytes(b"x")
+    (line,) = converted(folder, tmp_path / "out")
+    told_of = "model.of_a_new_format, model.v3, tokenizer.model.v3.new and 1 more"
+    assert line.endswith(f"copied, of kinds that fastq does not know: {told_of}")
+    assert (tmp_path / "out" / "inner" / "another.kind").read_bytes() == b"x"
 
 
 def test_large_files_stay_and_are_listed(model, tmp_path, monkeypatch):
@@ -382,8 +415,22 @@ def test_a_config_that_is_a_link_to_nothing_is_told(tmp_path):
     folder = write_single(tmp_path / "m", {"a.weight": np.ones((4, 4), np.float32)})
     (folder / "config.json").unlink()
     (folder / "config.json").symlink_to("nothing")
-    for command in (["inspect", folder], ["suggest", folder], ["compare", folder, folder]):
+    convert = ["convert", folder, tmp_path / "q", "--scheme", "W8A16"]
+    for command in (["inspect", folder], ["suggest", folder], ["compare", folder, folder], convert):
         line = refused(*command)
         assert "config.json is a link to a file that is missing; fetch it again, or remove the link" in line
     (folder / "config.json").unlink()
     assert "a.weight" in run("inspect", folder)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("nothing")
+    for command in (["inspect", folder], convert):
+        assert "model.safetensors is a link to a file that is missing" in refused(*command)
+
+
+def test_a_snapshot_is_found_in_the_cache_of_the_hub(tmp_path):
+    folder = tmp_path / "hub" / "models--owner--name" / "snapshots" / "abc"
+    folder.parent.mkdir(parents=True)
+    write_single(folder, {"a.weight": np.ones((4, 4), np.float32)})
+    for above in (folder.parent, folder.parents[1], folder.parents[2]):
+        assert f", but {folder} has one" in refused("convert", above, tmp_path / "q", "--scheme", "W8A16")

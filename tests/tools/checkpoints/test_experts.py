@@ -190,6 +190,16 @@ def test_options_take_the_name_of_the_tensor_and_those_of_its_matrices(tmp_path,
         assert words[f"{WHOLE}2.down_proj.weight_packed"] == (COLUMNS, ROWS // 8)
 
 
+def test_tensors_of_names_that_no_reader_splits_can_be_ignored_by_name(tmp_path):
+    names = [f"{LAYER}.mlp.experts.w{number}" for number in (1, 2, 3)]
+    stacks = {name: np.ones(UP).astype(BF16) for name in names}
+    linear = {f"{LAYER}.self_attn.q_proj.weight": np.ones((COLUMNS, COLUMNS)).astype(BF16)}
+    path = write_model(tmp_path / "m", [linear, stacks], SIZES)
+    options = [text for name in names for text in ("--ignore", name)]
+    run("convert", path, tmp_path / "q", "--scheme", "W8A16", "--group-size", "32", *options)
+    assert set(names) <= all_of(tmp_path / "q").keys()
+
+
 def test_a_model_that_is_read_from_one_tensor_is_included_by_its_name(tmp_path):
     path, stacks = written(tmp_path / "m", "gate and up in one", SIZES | {"model_type": "mistral4"})
     options = ["--scheme", "W8A16", "--group-size", "32"]

@@ -10,6 +10,7 @@ from commands import invoke, run
 from safetensors.numpy import save_file
 
 import fastq
+from fastq import reference
 from fastq.tools.checkpoints.dequantization import Dequantization, as_floats
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.quant_methods import stored_weights
@@ -62,17 +63,31 @@ def restored(folder, name=f"{MODULE}.weight", **options):
 DTYPES = {"bfloat16": BF16, "float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
 
 
+GROUPS = [(1, 32), (2, 64), (3, 32), (4, 64), (5, 128), (6, 32), (8, 64)]  # bits, and elements of a group
+
+
+@pytest.mark.slow("compiles 2 kernels a case", quick=lambda bits, group_size, dtype: bits == 4)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("bits", "group_size"), [(1, 32), (2, 64), (3, 32), (4, 64), (5, 128), (6, 32), (8, 64)])
+@pytest.mark.parametrize(("bits", "group_size"), GROUPS)
 def test_affine(tmp_path, bits, group_size, dtype):
     # contract 27.11
     tensors, values = affine(bits, group_size, DTYPES[dtype])
     folder = write(tmp_path / "m", tensors, {"bits": bits, "group_size": group_size}, dtype)
     same_bytes(restored(folder), values)
     q = fastq.load(folder)[f"{MODULE}.weight"]
+    same_bytes(q.dequantize(), reference.dequantize(q))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("bits", "group_size"), GROUPS)
+def test_affine_codes_are_loaded(tmp_path, bits, group_size, dtype):
+    # contract 27.11
+    tensors, values = affine(bits, group_size, DTYPES[dtype])
+    q = fastq.load(write(tmp_path / "m", tensors, {"bits": bits, "group_size": group_size}, dtype))[f"{MODULE}.weight"]
     assert (q.dtype.name, q.block_size, q.shape) == (f"uint{bits}", group_size, values.shape)
     exact = [np.repeat(tensors[f"{MODULE}.{role}"].astype(np.float32), group_size, -1) for role in ("scales", "biases")]
-    same_bytes(q.dequantize(), q.unpacked().astype(np.float32) * exact[0] + exact[1])
+    codes = reference.unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes
+    same_bytes(reference.dequantize(q), codes.astype(np.float32) * exact[0] + exact[1])
 
 
 @pytest.mark.parametrize(

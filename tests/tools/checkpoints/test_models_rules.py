@@ -297,7 +297,7 @@ def test_matrices_outside_layers_of_code_that_is_not_known_are_told_of(tmp_path,
     write_model(tmp_path / "m", [arrays], {"auto_map": {"AutoModel": "m.M"}} if own_code else {})
     said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8", exit_code=0)
     why = "the model has code of its own" if own_code else "config.json has no model_type"
-    assert f"{why}: merger are taken for Linear layers; --ignore leaves others" in said
+    assert f"{why}: merger is taken for a Linear layer; --ignore leaves others" in said
     assert ("dequantize=True" in said) == own_code
     (tmp_path / "m" / "config.json").write_text('{"model_type": "llama"}')
     assert "are taken for" not in told("convert", tmp_path / "m", tmp_path / "r", "--scheme", "W8A8", exit_code=0)
@@ -308,10 +308,31 @@ def test_matrices_outside_layers_of_code_that_is_not_known_are_told_of(tmp_path,
 
 CODE = """
 import torch.nn as nn
+from torch.nn import Embedding as Lookup
+Table = nn.Embedding
+class Words(Table): ...
+class Turn(nn.Module):
+    def __init__(self, size):
+        self.weight = nn.Parameter(size, size)
+class Turned(Turn): ...
+class Registered(nn.Module):
+    def __init__(self, size):
+        self.register_parameter("weight", nn.Parameter(size, size))
+class Projection(nn.Linear): ...
+def make_table(size):
+    table = Lookup(size, size)
+    return table
 class Layer(nn.Module):
     def __init__(self, config):
         self.mix = nn.Linear(64, 64)
         self.both = nn.Linear(64, 64)
+        self.project = Projection(64, 64)
+        self.turn, self.turned = Turn(64), Turned(64)
+        self.registered = nn.ModuleList([Registered(64)])
+        self.either = Turn(64) if config.turns else nn.Linear(64, 64)
+        self.made_here = self.make(64)
+    def make(self, size):
+        return make_table(size)
         self.memory: nn.Embedding = torch.nn.Embedding(num_embeddings=64, embedding_dim=64)
 class Model(nn.Module):
     def __init__(self, config):
@@ -323,13 +344,24 @@ class Model(nn.Module):
         self.both = nn.Embedding(64, 64)
         self.turning = RotaryEmbedding(64)
         self.count = 3
+        words = Words(64, 64)
+        self.text = words
+        self.aliased = Lookup(64, 64)
+        self.made = make_table(64)
+        setattr(self, "set", Table(64, 64))
+        self.add_module("added", nn.Embedding(64, 64))
+        self.by_name = nn.ModuleDict({"item": nn.Embedding(64, 64)})
+        self.in_order = nn.Sequential(OrderedDict([("first", nn.Embedding(64, 64))]))
 """
-TABLES = "places", "kinds.0", "bag", "wide", "layers.0.memory"
+TABLES = "places", "kinds.0", "bag", "wide", "layers.0.memory", "text", "aliased", "made", "set", "added"
+TABLES += "by_name.item", "in_order.first", "layers.0.made_here"
+NOT_LINEAR = "layers.0.turn", "layers.0.turned", "layers.0.registered.0"
 
 
 def test_the_code_of_a_model_tells_its_tables(tmp_path):
-    linear = ["before.0", "layers.0.mix", "both"]
-    arrays = {f"{name}.weight": np.ones((HIDDEN, HIDDEN), np.float32) for name in (*TABLES, *linear, "turning.fc")}
+    linear = ["before.0", "layers.0.mix", "layers.0.project", "layers.0.either", "both"]
+    names = (*TABLES, *NOT_LINEAR, *linear, "turning.fc")
+    arrays = {f"{name}.weight": np.ones((HIDDEN, HIDDEN), np.float32) for name in names}
     write_model(tmp_path / "m", [arrays], {"auto_map": {"AutoModel": "code.Model"}})
     (tmp_path / "m" / "code.py").write_text(CODE)
     (tmp_path / "m" / "broken.py").write_text("def (")
@@ -338,10 +370,54 @@ def test_the_code_of_a_model_tells_its_tables(tmp_path):
     assert {name for name, array in found.items() if array.dtype == np.int8} == {
         f"{name}.weight" for name in (*linear, "turning.fc")
     }
-    assert all(found[f"{name}.weight"].dtype == np.float32 for name in TABLES)
-    assert "code of its own: both, turning.fc are taken for Linear layers" in said
+    assert all(found[f"{name}.weight"].dtype == np.float32 for name in (*TABLES, *NOT_LINEAR))
+    assert "code of its own: both, layers.0.either, turning.fc are taken for Linear layers" in said
+    stays = "layers, 196,608 bytes (not Linear in the code of the model): "
+    assert f"left as floats: {stays}{', '.join(f'{name}.weight' for name in sorted(NOT_LINEAR)[:3])}" in said
     rows = json.loads(run("suggest", tmp_path / "m", "--sqnr", "20", "--json"))["tensors"]
-    assert not {row["name"] for row in rows} & {f"{name}.weight" for name in TABLES}
+    assert not {row["name"] for row in rows} & {f"{name}.weight" for name in (*TABLES, *NOT_LINEAR)}
+
+
+NAMES_WEIGHTS = """
+class Project(ColumnParallelLinear):
+    def load(self, state, other):
+        for key in ("weight", "bias"):
+            state[key] = {"weight": self.load(key)}
+        other.weight = self.share()
+        setattr(other, "weight", self.share())
+
+class Layer(nn.Module):
+    def __init__(self):
+        self.project = Project(64, 64)
+
+model.places = nn.Embedding(64, 64)
+"""
+
+
+def test_code_that_names_weights_creates_none(tmp_path):
+    """Such a class may be a Linear one; a module that gets its class outside functions has one all the same."""
+    names = "layers.0.project", "places"
+    arrays = {f"{name}.weight": np.ones((HIDDEN, HIDDEN), np.float32) for name in names}
+    write_model(tmp_path / "m", [arrays], {"auto_map": {"AutoModel": "code.Model"}})
+    (tmp_path / "m" / "code.py").write_text(NAMES_WEIGHTS)
+    told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A16", exit_code=0)
+    found = all_of(tmp_path / "q")
+    assert "layers.0.project.weight_packed" in found
+    assert found["places.weight"].dtype == np.float32
+
+
+def test_layers_that_are_not_linear_are_quantized_by_wish(tmp_path):
+    """Nothing but floats has what their forward reads."""
+    write_model(
+        tmp_path / "m",
+        [{"layers.0.turn.weight": np.ones((HIDDEN, HIDDEN), np.float32)}],
+        {"auto_map": {"AutoModel": "code.Model"}},
+    )
+    (tmp_path / "m" / "code.py").write_text(CODE)
+    line = refused("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8")
+    assert "--include '*' quantizes those that are not Linear in the code of the model" in line
+    said = told("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A8", "--include", "*", exit_code=0)
+    assert "CompressedTensorsConfig(dequantize=True)" in said.splitlines()[-1]
 
 
 LARGE = {  # tensors that stay floats, and the line on them

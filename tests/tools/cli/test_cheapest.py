@@ -136,7 +136,7 @@ def test_nothing_cheaper_is_good_enough(here, monkeypatch, name):
     near = [ratios[len(ratios) // 3] + 1e-9, ratios[len(ratios) // 2] - 1e-9] if ratios else []
     for sqnr in (-3.0, 10.0, 20.0, 30.0, 40.0, 300.0, *near):
         (entry,), result = suggested(path, sqnr)
-        reaching = [nbytes for nbytes, ratio in every.values() if ratio >= sqnr]
+        reaching = [(nbytes, -ratio) for nbytes, ratio in every.values() if ratio >= sqnr]
         ratio = math.inf if entry["sqnr_db"] is None else entry["sqnr_db"]
         options = {key: entry["scheme"][key] for key in ("dtype", "axis", "block_size", "symmetric")}
         nbytes, exact = every[tuple(options.items())]
@@ -144,7 +144,8 @@ def test_nothing_cheaper_is_good_enough(here, monkeypatch, name):
         assert ratio == pytest.approx(exact, abs=1e-9)
         assert result.exit_code == (0 if reaching else 3)
         if reaching:
-            assert (ratio >= sqnr, nbytes) == (True, min(reaching)), (sqnr, options)
+            fewest, best = min(reaching)  # the best one of those with as few bytes
+            assert (nbytes, ratio) == (fewest, pytest.approx(-best, abs=1e-9)), (sqnr, options)
         else:
             assert ratio == pytest.approx(max(ratio for _, ratio in every.values()), abs=1e-9)
 
@@ -221,14 +222,14 @@ def test_models_keep_what_was_promised(here, sqnr):
 
 
 @pytest.mark.parametrize("is_model", [False, True])
-@pytest.mark.parametrize(("spoiled", "why"), [(np.nan, "x has 2 NaN"), (np.inf, "it has infinite values")])
-def test_values_without_a_range_are_refused_by_the_name_of_their_tensor(here, is_model, spoiled, why):
+@pytest.mark.parametrize("spoiled", [np.nan, np.inf])
+def test_values_without_a_range_are_refused_by_the_name_of_their_tensor(here, is_model, spoiled):
     x = normal(64, 128)
     x[[3, 5], 7] = spoiled
     source_models.write(Path("model"), {"l.q_proj.weight": x})
     result = invoke("suggest", "model" if is_model else "model/model.safetensors")
     assert result.exit_code == 1
-    assert f"tensor 'l.q_proj.weight': {why}" in result.stderr
+    assert "no scheme holds NaN or infinite values: l.q_proj.weight\n" in result.stderr
 
 
 @pytest.mark.parametrize("factor", [1e38, 1e-44])

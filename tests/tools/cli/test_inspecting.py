@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import time
 import warnings
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,6 +24,7 @@ from fastq import reference
 from fastq.system.dtypes import ML_FLOATS
 from fastq.tools.cli.html_report import INK, page
 from fastq.tools.cli.report import csv_text, json_text
+from fastq.tools.files.measured_errors import errors_of
 from fastq.tools.files.records import Scheme
 from fastq.tools.tensors.extent import _row_ends as row_ends
 from fastq.tools.tensors.extent import extent_of
@@ -188,6 +188,18 @@ def test_a_stored_matrix_names_its_outlier_column():
     assert re.search(r"w +96 x 64 .* axis 1: 7 *\n", run("inspect", "c.safetensors"))
 
 
+def test_outlier_channels_are_named_where_the_column_has_no_room(monkeypatch):
+    x = np.where(np.arange(64) == 7, 40, 1) * RNG.uniform(1, 2, (96, 64)).astype("f4")
+    names = [f"model.layers.{k}.attention.projection.weight" for k in range(5)]
+    save_file(dict.fromkeys(names, x) | {"flat.weight": np.ones((96, 64), np.float32)}, "d.safetensors")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = " ".join(run("inspect", "d.safetensors").split())
+    first = ", ".join(f"{name} (axis 1: 7)" for name in names[:3])
+    assert f"5 tensors with outlier channels: {first} and 2 more" in shown
+    np.save("flat.npy", np.ones((96, 64), np.float32))
+    assert "with outlier channels" not in run("inspect", "flat.npy")
+
+
 @pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8), (2, 3, 2, 4)])
 def test_extents_in_fortran_order_are_not_copied(monkeypatch, shape):
     x = np.asfortranarray(W[:6, :8].reshape(-1)[: np.prod(shape)].reshape(shape))
@@ -284,6 +296,63 @@ def test_a_file_and_what_it_is_dequantized_to_have_the_same_total():
         assert total["sqnr_db"] == pytest.approx(10 * np.log10(signal / noise), abs=1e-6)
 
 
+def test_the_total_says_what_overflows():
+    with np.errstate(over="ignore"):
+        in_half = (W * np.float32(1e9)).astype(np.float16)
+    save_file({"big": W * np.float32(1e9), "w": W}, "a.safetensors")
+    save_file({"big": in_half, "w": W + 1}, "b.safetensors")
+    assert run("compare", "a.safetensors", "b.safetensors").endswith(" x, -inf dB, worst -inf dB: big\n")
+    infinite = np.where(W > 1, np.inf, W).astype(np.float32)
+    save_file({"big": infinite, "w": W}, "a.safetensors")
+    save_file({"big": infinite, "w": W + 1}, "b.safetensors")
+    ratio = f"{reference.compare(W, W + 1).sqnr_db:.2f} dB"
+    assert run("compare", "a.safetensors", "b.safetensors").endswith(f" x, worst {ratio}: w, no SQNR: big\n")
+    save_file({"big": infinite, "w": W}, "b.safetensors")
+    assert run("compare", "a.safetensors", "b.safetensors").endswith(" x, no SQNR: big\n")
+
+
+@pytest.mark.parametrize(
+    ("values", "approximation", "largest"), [([1e-160, 1], [2e-160, 1], 1e-160), ([1, 0], [1, 1e-170], 1e-170)]
+)
+def test_ratios_beyond_float64_are_no_number(values, approximation, largest):
+    """Of 3200 dB and more: errors that are there are not called exact."""
+    errors = errors_of(np.array(values, float), np.array(approximation, float))
+    assert errors.largest == largest
+    assert np.isnan(errors.sqnr_db)
+
+
+@pytest.mark.parametrize("exponent", [-900, -560, 600, 1000])
+def test_squares_beyond_float64_are_measured(exponent):
+    """A power of two changes no ratio, in any command; float64 holds neither these squares nor those of the errors."""
+    near = (W * np.float32(1.01)).astype(np.float64)
+    save_file({"x": np.ldexp(W.astype(np.float64), exponent)}, "a.safetensors")
+    save_file({"x": np.ldexp(near, exponent)}, "b.safetensors")
+    expected = reference.compare(W, near).sqnr_db
+    (entry,) = json.loads(run("compare", "a.safetensors", "b.safetensors", "--json"))["tensors"]
+    assert entry["sqnr_db"] == pytest.approx(expected, abs=1e-6)
+    assert f" {expected:.2f} dB, worst {expected:.2f} dB: x" in run("compare", "a.safetensors", "b.safetensors")
+    assert invoke("compare", "a.safetensors", "b.safetensors", "--at-least", expected - 0.1).exit_code == 0
+    assert invoke("compare", "a.safetensors", "b.safetensors", "--at-least", expected + 0.1).exit_code == 3
+    found = []
+    for name, x in {"x": np.ldexp(W.astype(np.float64), exponent), "w": W.astype(np.float64)}.items():
+        np.save(f"{name}.npy", x)
+        result = json.loads(run("suggest", f"{name}.npy", "--sqnr", "25", "--json"))["tensors"]
+        text = run("suggest", f"{name}.npy", "--sqnr", "25").splitlines()[-1]
+        run("quantize", f"{name}.npy", f"{name}.safetensors", "--dtype", "int8")
+        (quantized,) = json.loads(run("compare", f"{name}.npy", f"{name}.safetensors", "--json"))["tensors"]
+        found.append((result[0]["scheme"], result[0]["sqnr_db"], text.rpartition(":")[0], quantized["sqnr_db"]))
+    assert found[0][0] == found[1][0]
+    assert found[0][2] == found[1][2]
+    np.testing.assert_allclose(found[0][1::2], found[1][1::2], atol=1e-6)
+
+
+def test_tensors_without_elements_are_equal():
+    save_file({"none": np.zeros((0, 4), np.float32), "ids": np.zeros(0, np.int64), "w": W}, "a.safetensors")
+    entries = json.loads(run("compare", "a.safetensors", "a.safetensors", "--json", "--at-least", "90"))["tensors"]
+    assert {entry["name"]: entry["max_abs_error"] for entry in entries} == {"none": 0, "ids": 0, "w": 0}
+    assert run("compare", "a.safetensors", "a.safetensors").splitlines()[-1].startswith("3 tensors, ")
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_what_is_read_is_not_replaced_by_a_page():
     # contract 28.9
@@ -329,7 +398,8 @@ def test_tensors_that_can_not_be_measured_are_named_and_their_bytes_compared():
 
 def test_no_option_is_advised_that_commands_lack():
     save_file({"a": np.full((4, 4), np.nan, np.float32)}, "nan.safetensors")
-    assert told("suggest", "nan.safetensors") == "Error: nan.safetensors: tensor 'a': x has 16 NaN\n"
+    said = "Error: nan.safetensors: no scheme holds NaN or infinite values: a\n"
+    assert told("suggest", "nan.safetensors") == said
 
 
 class Table(HTMLParser):
@@ -363,14 +433,6 @@ def test_a_page_stands_alone(tmp_path):
     table = Table((tmp_path / "page.html").read_text())
     assert table.links == []
     assert table.cells[:4] == ["w", "96 x 64", "F32", "F32"]
-
-
-def test_a_page_that_takes_long_says_so(monkeypatch):
-    monkeypatch.setattr("fastq.tools.cli.progress.SILENT", 0.0)
-    monkeypatch.setattr("fastq.tools.cli.progress.is_watched", lambda: True)
-    monkeypatch.setattr("fastq.tools.cli.report.page", lambda *given: time.sleep(0.3) or page(*given))
-    result = invoke("compare", "w.npy", "near.npy", "--report", "page.html")
-    assert result.stderr == "drawing the pictures of page.html\n"
 
 
 def test_a_page_shows_names_as_text():
@@ -478,3 +540,64 @@ def test_conventions_are_complete():
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script(shell):
     assert "_FASTQ_COMPLETE" in run("completion", shell)
+
+
+def _arrays_with_nan():
+    """Arrays of two sides by the name of where NaN is, with the elements that are measured and the exit code."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((48, 64)).astype(np.float32)
+    y = x + np.float32(0.01)
+    holes = x > 1.5
+    fewer = holes & (x > 2)
+    nan = np.float32(np.nan)
+    return {
+        "nowhere": (x, y, np.ones_like(holes), 0),
+        "on both sides": (np.where(holes, nan, x), np.where(holes, nan, y), ~holes, 0),
+        "in a": (np.where(holes, nan, x), y, ~holes, 4),
+        "in b": (x, np.where(holes, nan, y), ~holes, 4),
+        "more in a": (np.where(holes, nan, x), np.where(fewer, nan, y), ~holes, 4),
+        "nothing else in a": (np.full_like(x, np.nan), y, np.zeros_like(holes), 4),
+    }
+
+
+def _write_files_of(form, path, arrays):
+    if form == "gguf":
+        write_gguf(path, arrays)
+    elif form == "npz":
+        np.savez(path, **arrays)
+    elif form == "folder":
+        path.mkdir()
+        for name, array in arrays.items():
+            np.save(path / f"{name}.npy", array)
+    elif form == "nc":
+        xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+        xarray.Dataset({name.replace(" ", "_"): (("y", "x"), array) for name, array in arrays.items()}).to_netcdf(path)
+    else:
+        save_file(arrays, path)
+
+
+@pytest.mark.parametrize("form", ["gguf", "npz", "safetensors", "folder", "nc"])
+def test_one_tensor_with_nan_stops_no_other(tmp_path, form):
+    """Its row has the measures of the other elements, and the number of those that were left out."""
+    cases = _arrays_with_nan()
+    a, b = (tmp_path / f"{side}.{form}" for side in "ab")
+    _write_files_of(form, a, {name: each[0] for name, each in cases.items()})
+    _write_files_of(form, b, {name: each[1] for name, each in cases.items()})
+    result = invoke("compare", a, b, "--json")
+    assert result.exit_code == 4, result.stderr
+    rows = {row["name"].replace("_", " "): row for row in json.loads(result.stdout)["tensors"]}
+    assert rows.keys() == cases.keys()
+    for name, (x, y, is_measured, code) in cases.items():
+        row = rows[name]
+        assert row["nan"] == x.size - np.count_nonzero(is_measured)
+        expected = reference.compare(x[is_measured], y[is_measured]).sqnr_db if is_measured.any() else None
+        assert row["sqnr_db"] == (expected and pytest.approx(expected, abs=1e-9))
+        on_one_side = np.count_nonzero(np.isnan(x) != np.isnan(y))
+        line = f"{row['name']}: {on_one_side:,} values missing on one side only"
+        assert (line in result.stderr.splitlines()) == (code == 4)
+    text = invoke("compare", a, b).stdout
+    assert " NaN " in text
+    page_path = tmp_path / "page.html"
+    assert invoke("compare", a, b, "--report", page_path).exit_code == 4
+    assert page_path.stat().st_size
+    assert invoke("compare", a, b, "--at-least", 1).exit_code == 3

@@ -240,6 +240,10 @@ def groups_in(path):
     return loaded
 
 
+@pytest.mark.slow(
+    "half a second each",
+    quick=lambda command, kinds: (command[0], *kinds) in {("pack", "nc", "nc"), ("bitround", "zarr", "zarr")},
+)
 @pytest.mark.parametrize("kinds", [("nc", "nc"), ("nc", "zarr"), ("zarr", "zarr"), ("zarr", "nc")], ids="-".join)
 @pytest.mark.parametrize("command", [("bitround", "--max-error", "0.05"), ("pack",)])
 def test_groups_are_converted_one_by_one(grouped, command, kinds):

@@ -15,7 +15,7 @@ from gguf_files import write as write_gguf
 
 import fastq
 from fastq import reference
-from fastq.formats.gguf import WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS
 
 W = np.random.default_rng(4).standard_normal((96, 64)).astype(np.float32)
 W[5] *= 50
@@ -72,7 +72,7 @@ def test_schemes_are_those_of_the_command_that_takes_them():
     write_gguf("b.gguf", {"w.weight": matrix, "odd.weight": np.ones((8, 100), np.float32)})
     result = invoke("suggest", "b.gguf", "--sqnr", "20", "--json")
     types = {entry["name"]: entry["scheme"] for entry in json.loads(result.stdout)["tensors"]}
-    assert (types["w.weight"] in WRITTEN, types["odd.weight"]) == (True, "BF16")
+    assert (types["w.weight"] in BLOCK_FORMATS, types["odd.weight"]) == (True, "BF16")
     assert f"fastq gguf b.gguf OUT.gguf --like FILE takes them; {written}" in result.stderr
     pathlib.Path("types.json").write_text(result.stdout)
     run("gguf", "b.gguf", "out.gguf", "--like", "types.json")
@@ -178,8 +178,9 @@ def test_types_of_gguf_are_tried_until_one_is_good_enough(monkeypatch, sqnr):
     x = np.random.default_rng(3).standard_normal((8, 256), np.float32)
     write_gguf("a.gguf", {"w.weight": x})
     taken, every = [], {"BF16": (16.0, reference.compare(x, x.astype(dtype_of("bfloat16"))).sqnr_db)}
-    with_importance = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")  # which llama-quantize needs for these
-    written = {name: form for name, form in WRITTEN.items() if name not in with_importance}
+    # which llama-quantize needs for these
+    with_importance = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS")
+    written = {name: form for name, form in BLOCK_FORMATS.items() if name not in with_importance}
     for name, form in written.items():
         values = reference.gguf.dequantize(reference.gguf.quantize(x, name), name)
         every[name] = 8 * form.nbytes / form.size, reference.compare(x, values).sqnr_db
@@ -194,12 +195,12 @@ def test_types_of_gguf_are_tried_until_one_is_good_enough(monkeypatch, sqnr):
     (entry,) = json.loads(result.stdout)["tensors"]
     order = [*written, "BF16"]
     reached = [name for name in order if every[name][1] >= sqnr]
-    best = min(reached, key=lambda name: every[name][0]) if reached else "BF16"
+    best = min(reached, key=lambda name: (every[name][0], -every[name][1])) if reached else "BF16"
     assert (entry["scheme"], entry["bits"]) == (best, every[best][0])
     assert entry["sqnr_db"] == pytest.approx(every[best][1], abs=1e-9)
     assert set(taken) == {
-        name for name in written if WRITTEN[name].searches(weighted=False) and every[name][0] <= every[best][0]
-    } - {name for name in order[order.index(best) + 1 :] if every[name][0] == every[best][0]}
+        name for name in written if BLOCK_FORMATS[name].searches(weighted=False) and every[name][0] <= every[best][0]
+    }
 
 
 def test_a_type_that_can_not_hold_the_values_is_not_suggested():
@@ -208,4 +209,42 @@ def test_a_type_that_can_not_hold_the_values_is_not_suggested():
     assert entry["scheme"] == "MXFP4"
     write_gguf("a.gguf", {"w.weight": W + np.float32("inf")})
     result = invoke("suggest", "a.gguf")
-    assert (result.exit_code, result.stderr) == (1, "Error: a.gguf: tensor 'w.weight': it has NaN or infinite values\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: a.gguf: no scheme holds NaN or infinite values: w.weight\n",
+    )
+
+
+def test_tensors_with_nan_or_infinity_are_named_and_others_get_schemes():
+    """Also in models, where readers take some matrices as one, and the command takes what was found."""
+    numbers = np.random.default_rng(0).standard_normal((64, 256), np.float32)
+    names = "q_proj", "k_proj", "up_proj", "down_proj", "o_proj"
+    tensors = {f"l.self_attn.{name}.weight": numbers.copy() for name in names}
+    bad = [f"l.self_attn.{name}.weight" for name in ("q_proj", "up_proj", "down_proj")]
+    for name, value in zip(bad, (np.nan, np.inf, -np.inf), strict=True):
+        tensors[name][5, 9] = value
+    source_models.write(
+        pathlib.Path("model"),
+        {name: x.astype(dtype_of("bfloat16")) for name, x in tensors.items()},
+        config={"dtype": "bfloat16"},
+    )
+    np.savez("a.npz", **{name: x.astype(np.float32) for name, x in tensors.items()})
+    write_gguf("a.gguf", {name: x.astype(np.float32) for name, x in tensors.items()})
+    good = tensors.keys() - {*bad}
+    alone = {"l.self_attn.o_proj.weight"}
+    for source, found in (("model", alone), ("a.npz", good), ("a.gguf", good)):
+        result = invoke("suggest", source, "--sqnr", "10", "--json")
+        assert result.exit_code == 3
+        assert {entry["name"] for entry in json.loads(result.stdout)["tensors"]} == found
+        named = re.search(r"\nno scheme holds NaN or infinite values: (.*)\n", "\n" + result.stderr)[1]
+        assert {*named.split(", ")} == {*bad}
+        assert ("1 (read as one with NaN or infinite values)" in result.stderr) == (source == "model")
+        pathlib.Path("like.json").write_text(result.stdout)
+        if source == "model":
+            command = re.search(r"fastq (convert model OUT .*) takes them", result.stderr)[1]
+            run(*command.replace("FILE", "like.json").split())
+        elif source == "a.npz":
+            run("quantize", source, "out.npz", "--like", "like.json")
+        else:
+            assert result.stderr.endswith("\nfastq gguf takes no file that has them\n")
+            run("gguf", source, "out.gguf", "--like", "like.json", exit_code=1)

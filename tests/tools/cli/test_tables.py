@@ -63,6 +63,13 @@ def test_columns_without_a_number_are_left_out_first(capsys):
     assert "bytes" in DISPENSABLE[5:]
 
 
+def test_columns_without_a_number_go_before_a_name_is_shortened(capsys):
+    for width in range(60, 140):
+        told = " ".join(" ".join(printed(capsys, [entry(name, bytes=None) for name in NAMES], width)).split())
+        is_whole = all(name in told for name in NAMES)
+        assert is_whole or re.search(r"without [^:]*\bbytes\b(?! before)", told)
+
+
 def test_eighty_columns_show_what_science_asks_for(capsys):
     """Of a packed variable its range and gaps, of two files the largest error; a scale has the digits of a float32."""
     known = {"shape": (48, 80, 120), "bytes": 921_600, "scheme": "int16, packed"}

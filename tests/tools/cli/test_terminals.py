@@ -194,6 +194,16 @@ def test_lines_that_come_while_a_bar_is_shown_are_not_lost(shares):
     assert shares or output == "a line\na line\n"
 
 
+def test_the_pictures_of_a_page_have_a_bar():
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
+    np.save("w.npy", x)
+    np.save("v.npy", x + np.float32(0.1))
+    terminal = Terminal("compare", "w.npy", "v.npy", "--report", "page.html")
+    assert terminal.finish() == 0, terminal.text
+    assert "pictures of page.html" in terminal.text
+    assert "1/1" in terminal.text
+
+
 @pytest.mark.parametrize("kind", ["closed", "none", "another"])
 def test_what_cannot_be_told_ends_no_call(monkeypatch, kind):
     closed = io.StringIO()

@@ -46,6 +46,22 @@ WRITERS = {
         ".weight_global_scale": (f32, (1,)),
     },
     "modelopt's NVFP4": {".weight": (u8, (32, 32)), ".weight_scale": (F8, (32, 4)), ".weight_scale_2": (f32, ())},
+    "Quark, a quantizer of the layer": {
+        ".weight": (F8, (32, 64)),
+        ".weight_quantizer.scale": (f32, (32, 1)),
+        ".input_quantizer.scale": (f32, ()),
+    },
+    "Model Optimizer, as its modules are saved": {
+        ".weight": (u8, (32, 32)),
+        ".weight_quantizer._scale": (F8, (32, 4)),
+        ".weight_quantizer._double_scale": (f32, ()),
+        ".input_quantizer._amax": (f32, ()),
+    },
+    "PyTorch, with fake_quant": {
+        ".weight": (i8, (32, 64)),
+        ".weight_fake_quant.scale": (f32, (32,)),
+        ".weight_fake_quant.zero_point": (i32, (32,)),
+    },
     "torchao": {
         "._weight_qdata": (i8, (32, 64)),
         "._weight_scale": (f32, (32, 1)),
@@ -315,6 +331,14 @@ def test_float8_without_scales_is_told_of(tmp_path):
     assert "copied as they are: 1 matrix of F8_E4M3, not of F64, F32, F16, BF16: a.weight" in said
     said = told("quantize", tmp_path / "in.safetensors", tmp_path / "b.safetensors", "--exclude", "a", exit_code=0)
     assert "copied as they are" not in said
+
+
+def test_convert_tells_of_float8_without_scales(tmp_path):
+    name = "model.layers.0.self_attn.q_proj.weight"
+    table = {name: np.eye(128).astype(F8), "model.layers.0.self_attn.o_proj.weight": np.eye(128).astype(BF16)}
+    write(tmp_path / "model", table)
+    said = told("convert", tmp_path / "model", tmp_path / "out", "--scheme", "W8A16", exit_code=0)
+    assert f"copied as they are: 1 matrix of F8_E4M3, not of BF16, F16, F32: {name}" in said
 
 
 def test_blocks_of_short_axes_are_told_of(tmp_path):

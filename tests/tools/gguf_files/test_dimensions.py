@@ -5,7 +5,7 @@ import json
 import gguf
 import numpy as np
 import pytest
-from commands import run, told
+from commands import invoke, run, told
 
 import fastq
 from fastq.tools.gguf_files import gguf_file
@@ -63,6 +63,18 @@ def test_what_becomes_of_them_is_told(tmp_path, options):
             assert after[name][1] == (kind if copied else "F32")
             np.testing.assert_array_equal(after[name][2], values)
     assert after["four.weight"][1] == ("Q8_0" if copied else "F32")
+
+
+def test_no_type_is_suggested_for_what_is_copied(tmp_path):
+    written(tmp_path / "m.gguf")
+    result = invoke("suggest", tmp_path / "m.gguf", "--sqnr", "20", "--json")
+    (entry,) = json.loads(result.stdout)["tensors"]
+    assert entry["name"] == "four.weight"
+    assert "not quantized by fastq gguf" in result.stderr
+    (tmp_path / "types.json").write_text(result.stdout)
+    options = ("--like", tmp_path / "types.json", "--json")
+    made = json.loads(run("gguf", tmp_path / "m.gguf", tmp_path / "o.gguf", *options))
+    assert [row["bytes"] for row in made["tensors"] if row["name"] == "four.weight"] == [entry["bytes"]]
 
 
 def test_more_dimensions_than_arrays_have_are_refused(tmp_path):

@@ -200,7 +200,7 @@ def test_columns_without_importance_are_kept(name):
             np.testing.assert_array_equal(blocks, fastq.gguf.quantize(x, name, importance=filled))
         np.testing.assert_array_equal(blocks, fastq.reference.gguf.quantize(x, name, importance=holes))
         error = decoded(blocks, name)[:, :width] - x[:, :width]
-        assert 10 * np.log10((x[:, :width] ** 2).sum() / (error**2).sum()) > 8
+        assert 10 * np.log10((x[:, :width] ** 2).sum() / (error**2).sum()) > 6  # 0 if they were lost; IQ1_S has 6.7
 
 
 # Options
@@ -314,8 +314,8 @@ def test_blocks_that_fastq_does_not_read(options):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(name, "BF16; only llama-quantize makes it") for name in (*OTHERS, "iq1_s")]
-    + [(name, f"--tensor-type .={name} with one of them") for name in ("MXFP4", "NVFP4", "Q2_0", "I8")]
+    [(name, "BF16; only llama-quantize makes it") for name in (*OTHERS, "copy")]
+    + [(name, f"--tensor-type .={name} with one of them") for name in ("MXFP4", "NVFP4", "I8")]
     + [("Q4_9", "'Q4_9' is not one of Q4_0"), ("99", "'99' is not one of Q4_0")]
     + [("q4km", ": did you mean Q4_K_M?"), ("Q8_0 --output-tensor-type q6k", ": did you mean Q6_K?")],
 )

@@ -49,14 +49,15 @@ def of_quanto(bits, groups=None, shape=SHAPE):
     return {"_data._data": words, "_scale": scale, "_shift": shift}, values.reshape(shape)
 
 
+@pytest.mark.slow("compiles a kernel a width", quick=lambda bits, api: api is reference or bits == 4)
+@pytest.mark.parametrize("api", [fastq, reference], ids=["fastq", "reference"])
 @pytest.mark.parametrize("bits", PARTS_OF_HQQ)
-def test_hqq(bits):
+def test_hqq(bits, api):
     # contract 11.5
     tensors, values = of_hqq(bits)
     q = from_tensors(tensors, "hqq", dtype=f"uint{bits}")
     assert (q.dtype.name, q.block_size, q.shape) == (f"uint{bits}", GROUP, SHAPE)
-    same_bytes(reference.dequantize(q), values)
-    same_bytes(q.dequantize(), values)
+    same_bytes(api.dequantize(q), values)
     written = to_tensors(q, "hqq")
     for name, array in tensors.items():
         same_bytes(written[name], array)

@@ -15,7 +15,8 @@ def test_bars_and_the_line(dtype):
     found = fastq.bit_information(np.sin(np.linspace(0, 20, 5000)).astype(dtype))
     axes = fastq.plot.bit_information(found, level=0.9)
     assert np.allclose([bar.get_height() for bar in axes.patches], found.information)
-    (line,) = axes.lines
+    line, noise = axes.lines
+    assert np.allclose(noise.get_ydata(), 1.5 * max(found.information[-4:]))
     first = len(found.counts) - np.finfo(dtype).nmant
     assert line.get_xdata()[0] == first + found.keepbits(0.9) - 0.5
     assert axes.get_title().startswith(f"{dtype}: {found.keepbits(0.9)} of {np.finfo(dtype).nmant} bits")

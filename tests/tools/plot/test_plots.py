@@ -24,6 +24,11 @@ def shares(ax):
     return np.where(heights > 0.5, heights, 0), edges
 
 
+def figures_beside(ax):
+    """The labels of the bars on the right."""
+    return ax.child_axes[0].get_yticklabels()
+
+
 def test_names_of_schemes_are_no_mathematics():
     ax = fastq.plot.compare(X, {"$x_{$": reference.quantize(X, "int8")})
     ax.figure.canvas.draw()
@@ -190,7 +195,27 @@ def test_the_best_is_drawn_first():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["exact", "fine", "coarse"]
     fine = fastq.compare(X, qs["fine"])
     assert ax.patches[1].get_width() == fine.sqnr_db
-    assert ax.texts[1].get_text() == f"{fine.sqnr_db:.1f} dB, 8.02 bits, errors up to {fine.max_abs_error:.3g}"
+    assert (
+        figures_beside(ax)[1].get_text() == f"{fine.sqnr_db:.1f} dB, 8.02 bits, errors up to {fine.max_abs_error:.3g}"
+    )
+
+
+def test_long_names_leave_room_for_the_figures():
+    """No text is cut off, or covers another one or the bars."""
+    name = "a long name of a scheme with blocks of 32 along axis -1"
+    ax = fastq.plot.compare(X, {name: reference.quantize(X, "int4"), "int8": reference.quantize(X, "int8")})
+    ax.figure.canvas.draw()
+    frame = ax.get_window_extent()
+    boxes = [label.get_window_extent() for label in (*ax.get_yticklabels(), *figures_beside(ax))]
+    assert len(boxes) == 4
+    assert all(ax.figure.bbox.x0 <= box.x0 and box.x1 <= ax.figure.bbox.x1 for box in boxes)
+    assert not any(box.overlaps(other) for box in boxes for other in boxes if other is not box)
+    assert not any(box.overlaps(frame) for box in boxes)
+    assert frame.width > ax.figure.bbox.width / 4
+    plain = fastq.plot.compare(X, {"int8": reference.quantize(X, "int8")}, ax=pyplot.subplots()[1])
+    plain.figure.canvas.draw()  # where nothing makes room, the figures are within the axes
+    (text,) = plain.texts
+    assert text.get_window_extent().x1 <= plain.get_window_extent().x1
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (1,), (5, 2, 3)])
@@ -282,7 +307,7 @@ def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
     assert ax.get_title() == "40 x 64 float32, one row in 2 measured"
     expected = [fastq.compare(X[::2], q[::2]).sqnr_db for q in (qs["blocks"], qs["int4"])]
     assert [patch.get_width() for patch in ax.patches] == expected
-    assert " 8 bits" not in ax.texts[0].get_text()  # those of all elements, not of the measured ones
+    assert " 8 bits" not in figures_beside(ax)[0].get_text()  # those of all elements, not of the measured ones
     whole = {**qs, "tall": reference.quantize(X, "int8", axis=0, block_size=4)}
     assert fastq.plot.compare(X, whole).get_title() == "40 x 64 float32"
     with pytest.raises(ValueError, match=r"x has shape \(40, 64\)"):
@@ -294,3 +319,29 @@ def test_the_range_of_an_array_is_taken_once(monkeypatch):
     monkeypatch.setattr("fastq.tools.plot.schemes.minmax", lambda x: calls.append(x) or fastq.minmax(x))
     fastq.plot.sqnr(X)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("exponent", [-900, -560, 600, 900])
+def test_errors_whose_squares_float64_lacks_are_drawn(exponent):
+    """A power of two moves the line on its logarithmic axis, and changes nothing else."""
+    x = np.random.default_rng(2).standard_normal((12, 40))
+    heights = []
+    for scaled in (x, np.ldexp(x, exponent)):
+        ax = fastq.plot.channels(scaled, fastq.quantize(scaled, "int8", axis=0))
+        heights.append([patch.get_data().values for patch in ax.patches])
+    assert len(heights[0]) == 2
+    for plain, scaled in zip(*heights, strict=True):
+        np.testing.assert_array_equal(scaled, np.ldexp(plain, exponent))
+
+
+def test_what_no_picture_holds_is_refused():
+    x = np.full((8, 8), 1.7e308)
+    x[::2] *= -1
+    q = fastq.quantize(x, "int8", axis=0)
+    with pytest.raises(
+        ValueError, match=r"x has magnitudes up to 1\.7e\+308, more than a picture holds: draw x / 1e10"
+    ):
+        fastq.plot.channels(x, q)
+    with pytest.raises(ValueError, match="a range that no colour scale holds: draw x / 4"):
+        fastq.plot.errors(x, q)
+    fastq.plot.errors(x / 4, q.dequantize() / 4)

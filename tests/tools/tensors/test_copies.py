@@ -1,6 +1,10 @@
 """What `fastq pack` and `fastq bitround` do not change: from file to file as it is stored, whatever its type."""
 
+import json
+import os
 import re
+import shlex
+import shutil
 import warnings
 
 import numpy as np
@@ -8,6 +12,7 @@ import pytest
 from commands import invoke, refused, run
 
 from fastq.tools.cli.exit_codes import IN_PART
+from fastq.tools.tensors.netcdf_zarr import ONE_DIMENSION_TWICE
 
 netCDF4 = pytest.importorskip("netCDF4", reason="no netCDF4")
 xarray = pytest.importorskip("xarray", reason="no xarray")
@@ -307,6 +312,17 @@ def test_arrays_of_hdf5_that_netcdf_lacks_are_refused_by_name(tmp_path, kind):
     result = invoke("inspect", tmp_path / "a.h5")
     assert result.exit_code in (0, IN_PART)
     assert " t " in result.stdout
+    assert (f" {name} " in result.stdout) != (f"{name}: not read" in result.stderr)  # h5netcdf reads more types
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("compare", "a.h5"), ("pack", "b.nc"), ("pack", "b.zarr")])
+def test_what_netcdf_opens_no_file_with_is_named_beside_types_that_it_lacks(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    write_hdf5(tmp_path / "a.h5", "half precision")
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["none"] = h5py.Empty("f4")
+    name, *more = command
+    assert "since it has no values or a link to nothing: none; with h5py " in refused(name, "a.h5", *more)
 
 
 @pytest.mark.parametrize("kind", UNOPENED)
@@ -320,6 +336,238 @@ def test_what_netcdf_opens_no_file_with_is_named(tmp_path, monkeypatch, kind):
         exec(way, {"file": file})
     run("pack", "a.h5", "b.nc")
     assert set(decoded(tmp_path / "b.nc").variables) == {"t"}
+
+
+def pair():
+    return np.array((1, 2.5), dtype=[("a", "i4"), ("b", "f4")])
+
+
+# attributes of HDF5 that netCDF lacks, and whether h5netcdf, which reads half precision, opens a file with them
+LACKING = {
+    "reference": (lambda file: file["t"].ref, False),
+    "region": (lambda file: file["t"].regionref[:2], False),
+    "references": (lambda file: np.array([file["t"].ref] * 2, dtype=h5py.ref_dtype), True),
+    "record": (lambda file: pair(), True),
+    "bytes": (lambda file: np.void(b"abc"), True),
+    "half precision": (lambda file: np.float16(1.5), True),
+    "complex": (lambda file: 1 + 2j, True),
+}
+
+
+@pytest.mark.parametrize("owner", ["t", "/"])
+@pytest.mark.parametrize("kind", LACKING)
+def test_attributes_of_hdf5_that_netcdf_lacks_are_told(tmp_path, monkeypatch, kind, owner):
+    monkeypatch.chdir(tmp_path)
+    write_hdf5("a.h5", "half precision")
+    value, opens = LACKING[kind]
+    with h5py.File("a.h5", "a") as file:
+        file[owner].attrs["note"] = value(file)
+        file[owner].attrs["kept"] = 3
+    if opens:
+        run("inspect", "a.h5")
+    else:
+        line = refused("inspect", "a.h5")
+        assert f"it can't read attributes: note of {owner}; with h5py del file[{owner!r}].attrs['note'] " in line
+    with h5py.File("a.h5", "a") as file:
+        del file["odd"]
+    run("inspect", "a.h5")
+    for out in ("b.nc", "b.zarr"):
+        result = invoke("pack", "a.h5", out)
+        assert result.exit_code == 0, result.stderr
+        named = "the file" if owner == "/" else "t"
+        assert result.stderr == f"{named}: its attribute note is left out, since netCDF4 can't read its type\n"
+        found = decoded(tmp_path / out)
+        attributes = found.attrs if owner == "/" else found.t.attrs
+        assert ("note" in attributes, attributes["kept"]) == (False, 3)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, opens) in LACKING.items() if opens])
+def test_attributes_that_zarr_lacks_are_told(tmp_path, monkeypatch, kind):
+    """h5netcdf reads them."""
+    monkeypatch.chdir(tmp_path)
+    write_hdf5("a.h5", "half precision")
+    value, _ = LACKING[kind]
+    with h5py.File("a.h5", "a") as file:
+        file["t"].attrs["note"] = value(file)
+    result = invoke("pack", "a.h5", "b.zarr", "--drop", "odd")
+    assert result.exit_code == 0, result.stderr
+    is_lost = kind != "half precision"
+    assert ("t: attribute note is left out" in result.stderr) == is_lost
+    assert ("note" in decoded(tmp_path / "b.zarr").t.attrs) == (not is_lost)
+
+
+def write_unknown(file, kind):
+    """Add what h5py itself has no words for."""
+    of_two, time = h5py.h5s.create_simple((2, 2)), h5py.h5t.UNIX_D32LE
+    owner = file if kind.endswith("of the file") else file["t"]
+    if kind.startswith("array of"):
+        name = b"od\xff" if kind == "array of another encoding" else b"odd"
+        dtype = time if kind == "array of times" else h5py.h5t.IEEE_F32LE
+        h5py.h5d.create(file.id, name, dtype, h5py.h5s.create_simple((3,)))
+    elif kind == "links in a circle":
+        file["odd"], file["even"] = h5py.SoftLink("/even"), h5py.SoftLink("/odd")
+    elif kind == "attribute of another encoding":
+        h5py.h5a.create(owner.id, b"no\xff", h5py.h5t.IEEE_F32LE, of_two)
+    else:
+        form = h5py.h5t.array_create(time, (2,)) if "arrays" in kind else time
+        h5py.h5a.create(owner.id, b"note", form, of_two if "axes" in kind else h5py.h5s.create(h5py.h5s.SCALAR))
+
+
+UNKNOWN = ["array of times", "array of another encoding", "links in a circle", "attribute of another encoding"]
+UNKNOWN += [
+    f"{attribute} of {owner}" for attribute in ("time", "arrays of times", "two axes") for owner in ("t", "the file")
+]
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("pack", "b.nc")])
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_what_h5py_does_not_know_is_named(tmp_path, monkeypatch, kind, command):
+    """The handler of netCDF's error looks for the reason by h5py, which may raise an error of its own."""
+    monkeypatch.chdir(tmp_path)
+    write_hdf5("a.h5", "bits" if kind == "time of t" else "lzf")
+    with h5py.File("a.h5", "a") as file:
+        del file["odd"]
+        write_unknown(file, kind)
+    name, *more = command
+    (tmp_path / "copy").mkdir()
+    shutil.copy("a.h5", "copy")
+    line = refused(name, "a.h5", *more)
+    assert line.startswith("Error: a.h5: netCDF can't open it, since it "), line
+    monkeypatch.chdir("copy")  # netCDF4 leaves a file open that it can't read
+    way, opened = re.search(r"with h5py (.*) removes that, where file = (.*)$", line).groups()
+    with eval(opened, {"h5py": h5py}) as file:
+        exec(way, {"file": file})
+    run(name, "a.h5", *more)
+
+
+def test_a_damaged_file_has_netcdfs_own_error(tmp_path):
+    write_hdf5(tmp_path / "a.h5", "lzf")
+    data = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "a.h5").write_bytes(data[: len(data) // 2])
+    assert "a.h5" in refused("inspect", tmp_path / "a.h5")
+
+
+def test_attributes_of_two_axes_are_named(tmp_path, monkeypatch):
+    """netCDF opens no file with them."""
+    monkeypatch.chdir(tmp_path)
+    write_hdf5("a.h5", "half precision")
+    with h5py.File("a.h5", "a") as file:
+        del file["odd"]
+        file["t"].attrs["matrix"] = np.ones((2, 2))
+    for command in (["inspect", "a.h5"], ["pack", "a.h5", "b.nc"], ["compare", "a.h5", "a.h5"]):
+        line = refused(*command)
+        assert "it can't read attributes: matrix of t; with h5py " in line
+    shutil.copy("a.h5", "copy.h5")  # netCDF keeps a file locked that it fails to open, as long as the process runs
+    os.replace("copy.h5", "a.h5")
+    way, opened = re.search(r"with h5py (.*) removes that, where file = (.*)$", line).groups()
+    with eval(opened, {"h5py": h5py}) as file:
+        exec(way, {"file": file})
+    run("pack", "a.h5", "b.nc")
+
+
+OF_JSON = [{"b": 1}, None, True, [1, "a"], [[1, 2], [3, 4]], [[1], [2, 3]], [True, False], 2**70, [{"a": None}]]
+OF_BOTH = [1, 1.5, "a", ["a", "b"], [1, 2], []]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_attributes_of_zarr_that_netcdf_lacks_become_their_json(tmp_path, version):
+    source, out = tmp_path / "a.zarr", tmp_path / "b.nc"
+    x = np.linspace(0, 1, 12, dtype=np.float32)
+    xarray.Dataset({"t": ("x", x)}).to_zarr(source, zarr_format=version, consolidated=False)
+    group = zarr.open_group(source, mode="a")
+    for place in (group, group["t"]):
+        place.attrs.update({f"json{k}": value for k, value in enumerate(OF_JSON)})
+        place.attrs.update({f"kept{k}": value for k, value in enumerate(OF_BOTH)})
+    result = invoke("pack", source, out)
+    assert result.exit_code == 0, result.stderr
+    with netCDF4.Dataset(out) as file:
+        for place, name in ((file, "the file"), (file["t"], "t")):
+            for k, value in enumerate(OF_JSON):
+                assert json.loads(place.getncattr(f"json{k}")) == value
+                assert f"{name}: its attribute json{k} becomes a text, its JSON" in result.stderr
+            for k, value in enumerate(OF_BOTH):
+                np.testing.assert_array_equal(place.getncattr(f"kept{k}"), value)
+                assert f"kept{k}" not in result.stderr
+
+
+NO_NAMES = ["a/b", " x", "x ", ".x", "(x)", "a\tb"]  # of netCDF
+TAKEN = ["CLASS", "NAME", "DIMENSION_LIST", "_Netcdf4Dimid"]  # by HDF5 and netCDF for dimensions
+NAMES = ["1x", "é", "x (2 m)", "a:b", "_x"]
+
+
+def test_attributes_of_zarr_whose_names_netcdf_lacks_are_told(tmp_path):
+    source, out = tmp_path / "a.zarr", tmp_path / "b.nc"
+    xarray.Dataset({"t": ("x", np.linspace(0, 1, 12, dtype=np.float32))}).to_zarr(source, consolidated=False)
+    group = zarr.open_group(source, mode="a")
+    for place in (group, group["t"]):
+        place.attrs.update(dict.fromkeys((*NO_NAMES, *TAKEN, *NAMES), 1))
+    result = invoke("pack", source, out)
+    assert result.exit_code == 0, result.stderr
+    with netCDF4.Dataset(out) as file:
+        for place, owner in ((file, "the file"), (file["t"], "t")):
+            for name in (*NO_NAMES, *TAKEN):
+                assert f"{owner}: its attribute {name!r} is left out: netCDF takes no such name" in result.stderr
+            assert {*NAMES} <= {*place.ncattrs()}
+    assert result.stderr.count("\n") == 2 * len(NO_NAMES + TAKEN)
+
+
+@pytest.mark.parametrize("name", [name for name in NO_NAMES if "/" not in name])
+def test_variables_of_zarr_whose_names_netcdf_lacks_are_refused_by_name(tmp_path, name):
+    x = np.linspace(0, 1, 12, dtype=np.float32)
+    for k, odd in enumerate(({name: ("x", x)}, {"odd": (name, x)})):
+        source = tmp_path / f"a{k}.zarr"
+        xarray.Dataset({"t": ("x", x), **odd}).to_zarr(source, consolidated=False)
+        line = refused("pack", source, tmp_path / "b.nc")
+        assert f"{name!r} is no name for variables and dimensions of netCDF; --drop " in line
+        drop = shlex.split(line.split("; ")[-1])[1]
+        run("pack", source, tmp_path / f"b{k}.nc", "--drop", drop)
+        assert set(decoded(tmp_path / f"b{k}.nc").variables) == {"t"}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_the_order_of_bytes_is_kept(tmp_path, command, order):
+    values = np.linspace(1, 2, 12)
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 12)
+        for dtype in ("f4", "f8", "i4"):
+            file.createVariable(dtype, np.dtype(dtype).newbyteorder(order), ("x",), endian=order)[:] = values
+    run(command[0], tmp_path / "a.nc", tmp_path / "b.nc", *command[1:])
+    with netCDF4.Dataset(tmp_path / "b.nc") as file:
+        for dtype in ("f4", "f8", "i4"):
+            assert file[dtype].endian() == order
+            np.testing.assert_allclose(file[dtype][:], values.astype(dtype), atol=0.02, rtol=0)
+
+
+def test_one_dimension_twice_is_no_fault(tmp_path, monkeypatch):
+    """xarray warns of it, with the path of its own code."""
+    monkeypatch.chdir(tmp_path)
+    x = np.linspace(0, 1, 16, dtype=np.float32)
+    with netCDF4.Dataset("a.nc", "w") as file:
+        file.createDimension("x", 4)
+        file.createVariable("covariance", "f4", ("x", "x"))[:] = x.reshape(4, 4)
+    with pytest.warns(UserWarning, match=ONE_DIMENSION_TWICE), xarray.open_dataset("a.nc"):
+        pass
+    for command in ("pack a.nc b.nc", "pack a.nc b.zarr", "inspect a.nc", "compare a.nc b.nc"):
+        result = invoke(*command.split())
+        assert (result.exit_code, result.stderr) == (0, "")
+    with netCDF4.Dataset("b.nc") as file:
+        np.testing.assert_allclose(file["covariance"][:], x.reshape(4, 4), atol=0.01)
+
+
+def test_dimensions_without_names_are_no_labels(tmp_path, monkeypatch):
+    """netCDF and h5netcdf, which reads half precision, number them in another order."""
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("a.h5", "w") as file:
+        file["a"] = np.ones(3, np.float16)
+        file["b"] = np.ones((4, 5), np.float32)
+        file["t"] = np.linspace(0, 1, 12, dtype=np.float32)
+    run("bitround", "a.h5", "b.nc", "--keepbits", "5", "--drop", "a")
+    result = invoke("compare", "a.h5", "b.nc")
+    assert result.exit_code == IN_PART
+    assert result.stderr == "a: only in a.h5\n"
+    assert {"b", "t"} <= {line.split()[0] for line in result.stdout.splitlines() if line.strip()}
 
 
 def test_shards_of_zarr_are_written_as_a_whole(tmp_path):

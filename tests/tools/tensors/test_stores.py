@@ -20,7 +20,7 @@ from fastq.tools.tensors.tensor import Tensor
 
 xarray = pytest.importorskip("xarray", reason="no xarray")
 pytest.importorskip("netCDF4", reason="no netCDF4")
-pytest.importorskip("zarr", reason="no zarr")
+zarr = pytest.importorskip("zarr", reason="no zarr")
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type .* does not have a Zarr V3 specification")
 RNG = np.random.default_rng(3)
@@ -133,6 +133,12 @@ def test_a_file_that_can_not_be_read_is_named_in_a_line(here):
 @pytest.mark.parametrize("command", [["inspect", "c.zarr/t"], ["pack", "c.zarr/t", "o.zarr"]])
 def test_an_array_of_a_store_is_told_as_one(command):
     assert ": xarray can't open it: it is an array of zarr; name the store that it lies in\n" in told(*command)
+
+
+def test_an_array_without_a_store_is_told_as_one(tmp_path):
+    zarr.save_array(tmp_path / "alone.zarr", np.ones(3))
+    line = told("inspect", tmp_path / "alone.zarr")
+    assert ": xarray can't open it: it is an array of zarr; zarr.open_array reads it, in Python\n" in line
 
 
 @pytest.mark.usefixtures("here")

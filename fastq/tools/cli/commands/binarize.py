@@ -44,5 +44,5 @@ def binarize(source: Path, out: Path, force: bool, **options: Any) -> None:
     with one_line_errors(name_of_path(source), out):
         opened = open_source(source)
         with progress_bar(opened.tensors.values()) as advance:
-            row = binarize_file(opened, out, progress=advance, **options)
-    print_line(total_text([row]))
+            converted = binarize_file(opened, out, progress=advance, **options)
+    print_line(total_text([converted]))

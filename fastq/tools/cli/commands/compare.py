@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import fields
+from collections.abc import Collection, Sequence
+from dataclasses import fields, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from fastq.ops.compare import totals as totals_of
 from fastq.results import Comparison
 from fastq.results.measures import Totals, comparison_of
 from fastq.system import labels
+from fastq.system.dtypes import Array
 from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
 from fastq.tools.cli.exit_codes import IN_PART, TOO_FAR
 from fastq.tools.cli.input_paths import READABLE
@@ -27,7 +29,7 @@ from fastq.tools.cli.report import TableOptions, arrays_of_pictures, as_float, s
 from fastq.tools.cli.tables import Entry, cell_text, shape_text
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.cli.waits import notice_if_slow
-from fastq.tools.files.measured_errors import NO_ERRORS, Errors, errors_in, sums_of
+from fastq.tools.files.measured_errors import NO_ERRORS, Errors, sums_of, sums_of_part
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted, Progress
 from fastq.tools.files.texts import NAMED, count_text, some_of
@@ -39,7 +41,7 @@ from fastq.tools.tensors.reading import (
 )
 from fastq.tools.tensors.tensor import Tensor
 
-FIELDS = "name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison))
+FIELDS = "name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison)), "nan"
 NOTHING_MEASURED = Comparison(
     mse=0.0,
     sqnr_db=math.inf,
@@ -64,13 +66,14 @@ def compare(a: Path, b: Path, at_least: float | None, **options: Any) -> None:
     model directories, folders of the first three; if each side has a single array, their names may differ. A quantized
     matrix is one tensor, with its codes, scales and zero points. Variables of netCDF files and zarr stores are
     decoded, and compared part by part where neither side has a missing value. Their dimensions may be in another order;
-    where coordinates of a dimension disagree, its variables are not measured. A last line has the bytes on disk, since
-    rounded values only compress better.
+    where coordinates of a dimension disagree, its variables are not measured. NaN and missing values are left out of
+    what is measured; a column counts them. A last line has the bytes on disk, since rounded values only compress
+    better.
 
     Standard error names the tensors that one side lacks and those that can't be measured, such as BOOL or U32; of these
     the bytes are compared. Exit codes: 0; 1 for files that can't be read or compared; 2 for wrong arguments; 3 if
-    --at-least is not reached; 4 if one side lacks tensors, if coordinates disagree, if bytes that can't be measured
-    differ, or if no quantized tensor of A or B was compared.
+    --at-least is not reached; 4 if one side lacks tensors, if coordinates disagree, if NaN or missing values are on one
+    side only, if bytes that can't be measured differ, or if no quantized tensor of A or B was compared.
     """
     table_choice = TableOptions.taken_from(options)
     if table_choice.report is not None:
@@ -84,7 +87,7 @@ def compare(a: Path, b: Path, at_least: float | None, **options: Any) -> None:
         if ".npy" in (a.suffix, b.suffix) and len(ours) == len(theirs) == 1:  # named for their files
             theirs = dict(zip(ours, theirs.values(), strict=True))
         pairs = [(ours[name], theirs[name]) for name in _common_names(ours, theirs, sides)]
-        pairs = [(x, y) for x, y in pairs if _is_measured(x, y, sides) and 0 not in x.shape]
+        pairs = [(x, y) for x, y in pairs if _is_measured(x, y, sides)]
         pairs = [(x, y) for x, y in pairs if _labels_agree(x, y, sides)]
         quantized = any(tensor.is_quantized for tensor in (*ours.values(), *theirs.values()))
         if quantized and not any(tensor.is_quantized for pair in pairs for tensor in pair):
@@ -96,7 +99,7 @@ def compare(a: Path, b: Path, at_least: float | None, **options: Any) -> None:
         show_table(
             table_choice,
             [row for _, row in entries_and_rows],
-            COMPARED,
+            COMPARED + ("nan",) * any(entry["nan"] for entry in entries),
             entries=entries,
             fields=FIELDS,
             title=f"{sides.b} compared with {sides.a}",
@@ -141,7 +144,7 @@ def _common_names(ours: dict[str, Tensor], theirs: dict[str, Tensor], sides: Sid
     """Return the names of tensors that both sides have in the same shape; report those that one side lacks."""
     common = [name for name in ours if name in theirs]
     if not common:
-        raise one_line_error(sides.b, f"has no tensor whose name is in {sides.a}{_hint_on_parts(*ours, *theirs)}")
+        raise one_line_error(sides.b, f"has no tensor whose name is in {sides.a}{_hint_on_parts([*ours, *theirs])}")
     _note_missing(ours.keys() - theirs.keys(), sides.a, sides.code)
     _note_missing(theirs.keys() - ours.keys(), sides.b, sides.code)
     for name in common:
@@ -163,10 +166,10 @@ def _note_missing(names: Collection[str], side: str, code: int) -> None:
     if len(names) > NAMED:
         lines.append(f"{len(names) - NAMED:,} more")
     for line in lines:
-        note(f"{line}: only in {side}{_hint_on_parts(line)}", code)
+        note(f"{line}: only in {side}{_hint_on_parts([line])}", code)
 
 
-def _hint_on_parts(*names: str) -> str:
+def _hint_on_parts(names: Sequence[str]) -> str:
     """Return a hint if names are those of parts of quantized matrices."""
     if not any(name.endswith(PARTS) for name in names):
         return ""
@@ -218,21 +221,30 @@ def _labels_agree(x: Tensor, y: Tensor, sides: Sides) -> bool:
 # What is measured
 
 
+class Measured(NamedTuple):
+    """What was measured of a tensor."""
+
+    dtype_kind: str  # of its numbers
+    measures: Comparison
+    sums: Errors
+    nan: int = 0  # elements that are NaN on a side, which were left out
+
+
 def _compare_tensors(x: Tensor, y: Tensor, quantized: bool, advance: Progress, code: int) -> tuple[Entry, Converted]:
     """Return an entry and a row. The row counts in the total if it is quantized, or if no tensor is quantized."""
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
         measure = _measure_in_parts if x.is_read_in_parts or y.is_read_in_parts else _measure_at_once
-        kind, measured, sums = measure(x, y, advance, code)
-    counts = x.is_quantized or y.is_quantized or not (quantized or kind in "iu")
+        measured = measure(x, y, advance, code)
+    counts = x.is_quantized or y.is_quantized or not (quantized or measured.dtype_kind in "iu")
     advance(0, 1)
-    row = Converted(
+    converted = Converted(
         name=x.name,
         shape=x.shape,
         before=x.nbytes,
         after=y.nbytes,
         source=x.scheme,
         target=y.scheme,
-        errors=sums if counts else None,
+        errors=measured.sums if counts else None,
         size=math.prod(x.shape),
     )
     entry: Entry = {
@@ -242,18 +254,78 @@ def _compare_tensors(x: Tensor, y: Tensor, quantized: bool, advance: Progress, c
         "b": y.scheme,
         "bytes_a": x.nbytes,
         "bytes_b": y.nbytes,
-        **measured.to_dict(),
+        **measured.measures.to_dict(),
+        "nan": measured.nan,
     }
-    return entry, row
+    if measured.sums.exponent:  # squares are too large or too small for float64
+        entry["sqnr_db"] = measured.sums.sqnr_db
+    return entry, converted
 
 
-def _measure_at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
-    """Measure a whole tensor: return the kind of its dtype, the measures and the sums."""
+def _measure_at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> Measured:
+    """Measure a whole tensor; where it has NaN, its other elements."""
     numbers = x.values()
     values = as_float(numbers)
-    measured = fastq.compare(values, as_float(y.codes()))
+    if not values.size:
+        return Measured(numbers.dtype.kind, NOTHING_MEASURED, NO_ERRORS)
+    approximation = as_float(y.codes())
+    measures = None if _has_nan(values) else fastq.compare(values, approximation)
     progress(x.nbytes, 0)
-    return numbers.dtype.kind, measured, sums_of(measured, values)
+    if measures is not None and not (math.isnan(measures.max_abs_error) and _has_nan(as_float(y.values()))):
+        return Measured(numbers.dtype.kind, measures, sums_of(measures, values, approximation))
+    part = _without_missing(values, as_float(y.values()))
+    if on_both_sides := part.missing - part.missing_on_one_side:
+        note(f"{x.name}: {count_text(on_both_sides, 'value')} NaN on both sides, left out")
+    return _measured_of([part], numbers.dtype.kind, x.name, code)
+
+
+def _has_nan(values: Array) -> bool:
+    """Return whether NaN is among some values; the sum of all is NaN then, and seldom otherwise."""
+    if values.dtype.kind in "iu":
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.isnan(values.sum(dtype=np.float64)) and np.isnan(values).any())
+
+
+class _Part(NamedTuple):
+    """The errors of the elements of a part that are NaN on neither side."""
+
+    totals: Totals
+    sums: Errors
+    missing: int
+    missing_on_one_side: int
+
+
+def _without_missing(ours: Array, theirs: Array) -> _Part:
+    """Measure the elements that are NaN on neither side."""
+    missing_in_ours = np.isnan(ours)
+    missing_in_theirs = np.isnan(theirs)
+    is_measured = ~(missing_in_ours | missing_in_theirs)
+    totals = Totals.of_nothing(has_codes=False)
+    sums = NO_ERRORS
+    if is_measured.any():
+        totals = totals_of(ours[is_measured], theirs[is_measured])
+        sums = sums_of_part(totals, ours[is_measured], theirs[is_measured])
+    return _Part(
+        totals=totals,
+        sums=sums,
+        missing=int(is_measured.size - np.count_nonzero(is_measured)),
+        missing_on_one_side=int(np.count_nonzero(missing_in_ours != missing_in_theirs)),
+    )
+
+
+def _measured_of(parts: Sequence[_Part], dtype_kind: str, name: str, code: int) -> Measured:
+    """Return what was measured of all parts; report how many elements only one side lacks."""
+    on_one_side = sum(part.missing_on_one_side for part in parts)
+    if on_one_side:
+        note(f"{name}: {count_text(on_one_side, 'value')} missing on one side only", code)
+    measures = NOTHING_MEASURED
+    if any(part.totals.size for part in parts):
+        measures = comparison_of([part.totals for part in parts])
+    elif on_one_side:
+        measures = replace(NOTHING_MEASURED, sqnr_db=math.nan)
+    sums = reduce(Errors.with_more, (part.sums for part in parts), NO_ERRORS)
+    return Measured(dtype_kind, measures, sums, nan=sum(part.missing for part in parts))
 
 
 def _orders(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -266,28 +338,16 @@ def _orders(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, 
     return tuple(ours.index(dim) for dim in theirs), tuple(theirs.index(dim) for dim in ours)
 
 
-def _measure_in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> tuple[str, Comparison, Errors]:
-    """Measure the values that neither side lacks, part by part; report how many only one side lacks."""
-    kind = "f"
-    totals = [Totals.of_nothing(has_codes=False)]
-    missing_on_one_side = 0
+def _measure_in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> Measured:
+    """Measure the values that neither side lacks, part by part."""
+    dtype_kind = "f"
+    parts = []
     to_y, to_x = _orders(x.dims, y.dims)
     with x.open_parts() as read_x, y.open_parts() as read_y:
         for part in x.parts():
             numbers = read_x(part)
             others = read_y(tuple(part[axis] for axis in to_y)).transpose(to_x) if to_y else read_y(part)
-            kind = numbers.dtype.kind
-            ours = np.atleast_1d(as_float(numbers))
-            theirs = np.atleast_1d(as_float(others))
-            missing_in_ours = np.isnan(ours)
-            missing_in_theirs = np.isnan(theirs)
-            missing_on_one_side += int(np.count_nonzero(missing_in_ours != missing_in_theirs))
-            is_measured = ~(missing_in_ours | missing_in_theirs)
-            if is_measured.any():
-                totals.append(totals_of(ours[is_measured], theirs[is_measured]))
+            dtype_kind = numbers.dtype.kind
+            parts.append(_without_missing(np.atleast_1d(as_float(numbers)), np.atleast_1d(as_float(others))))
             progress(x.nbytes_of(numbers), 0)
-    if missing_on_one_side:
-        note(f"{x.name}: {count_text(missing_on_one_side, 'value')} missing on one side only", code)
-    if len(totals) == 1:
-        return kind, NOTHING_MEASURED, NO_ERRORS
-    return kind, comparison_of(totals), errors_in(totals)
+    return _measured_of(parts, dtype_kind, x.name, code)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fastq.formats.gguf import LEAST_ERROR, RANGES, WRITTEN
+from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR, RANGES
 from fastq.system.arguments import did_you_mean
 from fastq.tools.cli.errors import name_of_path, one_line_errors, regular_expression, usage_errors
 from fastq.tools.cli.exit_codes import IN_PART
@@ -20,7 +20,7 @@ from fastq.tools.cli.output_paths import WRITABLE, check_out, check_replaceable,
 from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import FIGURES, TableOptions, arrays_of_pictures, show_table, table_options
 from fastq.tools.files.patterns import check_searched
-from fastq.tools.gguf_files.convert_gguf import Request, convert_gguf
+from fastq.tools.gguf_files.convert_gguf import GgufConversion, convert_gguf
 from fastq.tools.gguf_files.gguf_file import open_gguf
 from fastq.tools.gguf_files.imatrix import read as read_imatrix
 from fastq.tools.gguf_files.mixes import FLOAT_MIXES, LIKE_MIX, MIXES, TypeOverrides, mix_of
@@ -42,7 +42,7 @@ def _gguf_file(ctx: click.Context, param: click.Parameter, path: Path) -> Path |
 def _known_type(text: str) -> str:
     """Return the name of a type of tensors in the spelling of the table; raise ValueError for another one."""
     if text.upper() not in TENSOR_TYPES:
-        names = [name for name, kind in TENSOR_TYPES.items() if kind.is_float or name in WRITTEN]
+        names = [name for name, kind in TENSOR_TYPES.items() if kind.is_float or name in BLOCK_FORMATS]
         raise ValueError(f"{text!r} is not a type of tensors: {', '.join(names)}{did_you_mean(text, names, {})}")
     return text.upper()
 
@@ -150,7 +150,7 @@ def gguf(
         opened = open_gguf(source)
         for part in opened.parts:
             check_replaceable(out, "OUT", {"a part of IN": part})
-        request = Request(
+        request = GgufConversion(
             mix=chosen_mix,
             overrides=overrides,
             imatrix=(str(imatrix), read_imatrix(imatrix)) if imatrix else None,

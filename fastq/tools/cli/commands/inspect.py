@@ -13,7 +13,7 @@ from fastq.tools.cli.input_paths import READABLE
 from fastq.tools.cli.notes import note, note_codes
 from fastq.tools.cli.progress import progress_bar
 from fastq.tools.cli.report import json_option, print_json
-from fastq.tools.cli.tables import Entry, print_table
+from fastq.tools.cli.tables import Entry, cell_text, print_table
 from fastq.tools.cli.terminal import print_line, printable
 from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files.texts import count_text, some_of
@@ -75,6 +75,11 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         print_json({"tensors": entries})
         return
     print_table(entries, (*INSPECTED[:3], *packing, "bytes", *(() if header else INSPECTED[4:])))
+    # in a line, too, since narrow terminals lack the column
+    outliers = [entry for entry in entries if entry.get("outliers")]
+    if outliers:
+        named = some_of([f"{entry['name']} ({cell_text('outliers', entry['outliers'])})" for entry in outliers])
+        print_line(f"{count_text(len(outliers), 'tensor')} with outlier channels: {printable(named)}")
     quantized = sum(tensor.is_quantized for tensor in tensors)
     nbytes = sum(tensor.nbytes for tensor in tensors)
     print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from fastq.formats.conventions.coding import check_format
-from fastq.formats.conventions.table import CONVENTIONS
+from fastq.formats.conventions.table import CONVENTIONS, check_format
 from fastq.formats.qtypes import FAMILIES, QTYPES, as_qtype
 from fastq.system.arguments import shown
 from fastq.tools.cli.errors import name_of_path, one_line_errors

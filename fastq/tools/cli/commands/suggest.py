@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import numpy as np
 
 from fastq.system.imports import undisturbed
 from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
@@ -21,7 +22,7 @@ from fastq.tools.cli.report import json_option, print_json, total_text, worst_op
 from fastq.tools.cli.tables import Entry, arrange_rows, print_table
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.cli.waits import notice_if_slow
-from fastq.tools.files.measured_errors import Errors, signal_of
+from fastq.tools.files.measured_errors import Errors, exponent_for_squares, signal_of
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted
 from fastq.tools.files.quantized_elsewhere import parts_of_weights
@@ -53,12 +54,13 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     and without, float8_e4m3fn and float8_e5m2, each with one scale, with scales along any axis, and in blocks of 32
     along any axis; the MX formats and NVFP4 along any axis. For fastq convert: schemes that quantize weights only, on
     the matrices that it quantizes. For fastq gguf: all types of blocks that need no importance matrix, and BF16. The
-    SQNR is that of the whole tensor, and the bytes are those that the command writes for it. If no scheme reaches the
-    SQNR, the best one is printed. Floating-point tensors of two or more axes are tried, and the array of a .npy file.
-    Standard error lists the tensors that were left out and, for models and GGUF files, the command to use.
+    SQNR is that of the whole tensor, and the bytes are those that the command writes for it. Of several
+    schemes with as few bytes the best one is printed, and the best of all if none reaches the SQNR. Floating-point
+    tensors of two or more axes are tried, and the array of a .npy file. Standard error lists the tensors that were left
+    out, names those with NaN or infinite values, and has the command to use.
 
-    Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if no scheme reaches the SQNR for some
-    tensor.
+    Exit codes: 0; 1 for a file that can't be read, or if no tensor has a scheme; 2 for wrong arguments; 3 if no scheme
+    reaches the SQNR for some tensor, or holds its values.
     """
     with undisturbed():  # here, since no other command needs what it imports
         from fastq.tools.cli.scheme_search import command_line, trials_for
@@ -68,12 +70,15 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         note_codes(source, by_name)
         trials = trials_for(source)
         tensors, left_out = _tensors_to_try(list(by_name.values()), trials)
-        chosen = _choose_schemes(tensors, trials, sqnr, left_out)
+        chosen, not_finite, read_with_them = _choose_schemes(tensors, trials, sqnr, left_out)
+        not_held = f"no scheme holds NaN or infinite values: {some_of(not_finite)}"
         reasons = ", ".join(f"{count:,} ({reason})" for reason, count in left_out.items())
+        if not chosen and not_finite:
+            raise one_line_error(name_of_path(source), not_held)
         if not chosen:
             needed = f"no tensor of two axes or more of {', '.join(FLOATS)}"
             raise one_line_error(name_of_path(source), f"{needed}; left out: {reasons}")
-    entries = [_entry_of(chosen[tensor.name], as_json) for tensor in tensors if tensor.name in chosen]
+    entries = [_entry_of_choice(chosen[tensor.name], as_json) for tensor in tensors if tensor.name in chosen]
     if as_json:
         print_json({"tensors": entries})
     else:
@@ -82,7 +87,10 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         print_line(total_text(rows, done="tried"))
     if left_out:
         note(f"left out: {reasons}")
-    if line := command_line(source, Counter(str(choice.scheme) for choice in chosen.values())):
+    if not_finite:
+        note(not_held, TOO_FAR)
+    schemes = Counter(str(choice.scheme) for choice in chosen.values())
+    if line := command_line(source, schemes, [*not_finite, *read_with_them]):
         note(line)
     short = [f"{name} ({choice.sqnr_db:.2f})" for name, choice in chosen.items() if not choice.sqnr_db >= sqnr]
     if short:
@@ -112,28 +120,43 @@ def _tensors_to_try(tensors: list[Tensor], trials: Trials) -> tuple[list[Tensor]
     return to_try, left_out
 
 
-def _choose_schemes(tensors: list[Tensor], trials: Trials, sqnr: float, left_out: Counter[str]) -> dict[str, Choice]:
-    """Return the chosen schemes by name, group by group; tensors without one are counted in `left_out`."""
-    from fastq.tools.cli.scheme_search import cheapest
+def _choose_schemes(
+    tensors: list[Tensor], trials: Trials, sqnr: float, left_out: Counter[str]
+) -> tuple[dict[str, Choice], list[str], list[str]]:
+    """Return the chosen schemes by name, the names of tensors with NaN or infinite values, and those of their groups.
 
+    Tensors without a scheme are counted in `left_out`, except for those with such values.
+    """
+    from fastq.tools.cli.scheme_search import NotFiniteError, cheapest
+
+    not_finite = []
+    read_with_them: list[str] = []
     groups: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(trials.group_of(tensor), []).append(tensor)
     chosen = {}
     with progress_bar(tensors) as advance:
         for group in groups.values():
-            suggestion = cheapest([_candidates_of(tensor, trials) for tensor in group], sqnr)
-            if suggestion is None:
+            candidates = {}
+            for tensor in group:
+                try:
+                    candidates[tensor.name] = _candidates_of(tensor, trials)
+                except NotFiniteError:
+                    not_finite.append(tensor.name)
+            if len(candidates) < len(group):
+                read_with_them += candidates
+                left_out.update(["read as one with NaN or infinite values"] * len(candidates))
+            elif (suggestion := cheapest([*candidates.values()], sqnr)) is None:
                 left_out["no scheme is smaller"] += len(group)
             else:
                 for tensor, nbytes, ratio in zip(group, suggestion.nbytes, suggestion.sqnr_db, strict=True):
                     chosen[tensor.name] = Choice(tensor, suggestion.scheme, nbytes, ratio)
             for tensor in group:
                 advance(tensor.nbytes, 1)
-    return chosen
+    return chosen, not_finite, read_with_them
 
 
-def _entry_of(choice: Choice, as_json: bool) -> Entry:
+def _entry_of_choice(choice: Choice, as_json: bool) -> Entry:
     """Return the entry of the table or of JSON."""
     tensor = choice.tensor
     scheme = choice.scheme
@@ -151,7 +174,9 @@ def _entry_of(choice: Choice, as_json: bool) -> Entry:
 def _row_of(choice: Choice) -> Converted:
     """Return the row that counts in the sums of all tensors."""
     tensor = choice.tensor
-    signal = signal_of(tensor.values())
+    values = tensor.values()
+    exponent = exponent_for_squares(values)
+    signal = signal_of(np.ldexp(values, -exponent) if exponent else values)
     noise = signal and signal * 10 ** (-choice.sqnr_db / 10)
     return Converted(
         name=tensor.name,
@@ -159,7 +184,7 @@ def _row_of(choice: Choice) -> Converted:
         before=tensor.nbytes,
         after=choice.nbytes,
         target=str(choice.scheme),
-        errors=Errors(noise=noise, signal=signal, largest=math.nan),
+        errors=Errors(noise=noise, signal=signal, largest=math.nan, exponent=exponent),
     )
 
 

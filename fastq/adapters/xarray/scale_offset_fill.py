@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastq.adapters.xarray.cf_attributes import (
+from fastq.adapters.xarray.missing_values import (
     OF_GAPS,
     OF_LIMITS,
     OF_SCALE,
@@ -20,7 +20,7 @@ from fastq.adapters.xarray.cf_attributes import (
     numbers,
 )
 from fastq.formats.qtypes import QType
-from fastq.ops.cf_packing import INTEGERS, pack_floats
+from fastq.ops.cf_packing import PACKED_INTEGERS, pack_floats
 from fastq.ops.quantize import choose_qparams
 from fastq.system.dtypes import Array
 
@@ -32,7 +32,7 @@ OF_PACKING = ("dtype", *OF_SCALE, *OF_GAPS, "_Unsigned")
 _ZERO_BITS = 12  # bits of the scale, and of the code of 0: their product is a float32
 
 
-class Packing(NamedTuple):
+class CfPacking(NamedTuple):
     """Codes of a variable, and their values."""
 
     dtype: np.dtype[Any]  # that of the codes
@@ -43,24 +43,24 @@ class Packing(NamedTuple):
     codes: tuple[int, int]  # the first and the last code for numbers
     fill: int | None  # the code of missing values
     attributes: dict[str, Any]  # attributes for readers
-    half_step: float  # largest distance of a value from that of its code, before rounding
+    rounding_error: float  # largest distance of a value from that of its code, both exact: half a step, or a tiny range
     name: Any = None  # that of the variable, for messages
 
     @property
     def max_error(self) -> float:
         """Largest error of a value in the range: a number whose code is the fill value takes the next code."""
-        return self.nearest_error + (self.half_step if self.has_gap else 0.0)
+        return self.nearest_error + (self.rounding_error if self.has_gap else 0.0)
 
     @property
     def nearest_error(self) -> float:
         """Half a step plus the rounding of differences, quotients, products and sums, and of scale and offset."""
-        if self.half_step < self.scale / 2:
-            return self.half_step
+        if self.rounding_error < self.scale / 2:
+            return self.rounding_error
         offset = float(self.offset)
         ends = self.ends
         largest = max(abs(offset), *map(abs, ends))
         reach = max(abs(end - offset) for end in ends)
-        return self.half_step + min(4 * largest, largest + 2 * reach) * float(np.finfo(self.scale.dtype).eps)
+        return self.rounding_error + min(4 * largest, largest + 2 * reach) * float(np.finfo(self.scale.dtype).eps)
 
     @property
     def has_gap(self) -> bool:
@@ -119,7 +119,7 @@ class Packing(NamedTuple):
         return attributes_of_limits
 
 
-def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
+def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> CfPacking:
     """Return the packing of a minimum and a maximum; `as_signed` stores unsigned codes as signed ones, with _Unsigned.
 
     NaN, from missing values only, counts as 0. A range without extent, or too small to divide, becomes the offset, with
@@ -133,7 +133,9 @@ def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     offset = p.zero_point[()]
     is_tiny = hi - lo < float(p.scale)
     fill = qtype.qmin if qtype.signed and (lo or is_tiny) else qtype.qmax
-    codes = qtype.qmin + (fill < 0), qtype.qmax - (fill > 0)
+    first = qtype.qmin + 1 if fill < 0 else qtype.qmin
+    last = qtype.qmax - 1 if fill > 0 else qtype.qmax
+    codes = first, last
     if is_tiny:
         offset = scale.dtype.type(0 if lo <= 0 <= hi else lo)
     elif not lo:
@@ -144,7 +146,7 @@ def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     stored = np.dtype(f"i{dtype.itemsize}") if as_signed else dtype
     attributes = {"scale_factor": scale, "add_offset": offset, "_FillValue": dtype.type(fill).astype(stored)}
     attributes |= {"_Unsigned": "true"} if stored != dtype else {}
-    return Packing(
+    return CfPacking(
         dtype=dtype,
         stored=stored,
         scale=scale,
@@ -152,7 +154,7 @@ def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
         codes=codes,
         fill=fill,
         attributes=attributes,
-        half_step=hi - lo if is_tiny else float(scale) / 2,
+        rounding_error=hi - lo if is_tiny else float(scale) / 2,
     )
 
 
@@ -170,7 +172,7 @@ def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, flo
     return scale, -zero * scale
 
 
-def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
+def packing_of_variable(name: Any, variable: Variable) -> CfPacking | None:
     """Return the packing of another variable by its attributes or its encoding; None if it is not packed."""
     noted = variable.encoding | variable.attrs
     is_raw = any(key in variable.attrs for key in OF_SCALE)
@@ -180,7 +182,7 @@ def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
     if stored is None or not any(numbers_by_key[key].size for key in OF_SCALE):
         return None
     dtype = dtype_by_unsigned(stored, noted.get("_Unsigned"))
-    if dtype not in INTEGERS:
+    if dtype not in PACKED_INTEGERS:
         raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
     single = stored.itemsize < 4 and all(
         numbers_by_key[key].dtype == np.float32 for key in OF_SCALE if numbers_by_key[key].size
@@ -200,7 +202,7 @@ def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
     info = np.iinfo(dtype)
     attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
     codes = int(info.min), int(info.max)
-    packing = Packing(
+    packing = CfPacking(
         dtype=dtype,
         stored=stored,
         scale=scale,
@@ -208,7 +210,7 @@ def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
         codes=codes,
         fill=fill,
         attributes=attributes,
-        half_step=abs(float(scale)) / 2,
+        rounding_error=abs(float(scale)) / 2,
         name=name,
     )
 
@@ -219,4 +221,6 @@ def packing_of_variable(name: Any, variable: Variable) -> Packing | None:
         else:
             ends[end].append(coded(key, limit, stored, unsigned))
     first, last = (int(np.clip(each, *codes)) for each in (np.fmax.reduce(ends[0]), np.fmin.reduce(ends[1])))
-    return packing._replace(codes=(first + (first == fill), last - (last == fill)))
+    first = first + 1 if first == fill else first
+    last = last - 1 if last == fill else last
+    return packing._replace(codes=(first, last))

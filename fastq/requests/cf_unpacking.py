@@ -7,9 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.requests.options import UnpackOptions
-from fastq.system.arguments import as_array, as_choice, as_dtype, as_float, shown
+from fastq.system.arguments import as_choice, as_dtype, as_float, shown
+from fastq.system.arrays_of_callers import as_array
 from fastq.system.dtypes import Array
+
+
+class UnpackOptions(NamedTuple):
+    """Options of `fastq.xarray.unpack_array`: its fill values are `gaps`."""
+
+    gaps: tuple[int, ...] = ()
+    dtype: object = None
 
 
 class UnpackRequest(NamedTuple):
@@ -30,14 +37,21 @@ class UnpackRequest(NamedTuple):
         return np.array([number], self.computed)
 
 
-def unpack(dtype: np.dtype[Any], options: UnpackOptions, scale_factor: Any, add_offset: Any) -> UnpackRequest:
-    """Return the request to unpack codes of an integer dtype; of the numbers the types count."""
-    kinds = {each.dtype for each in (scale_factor, add_offset) if isinstance(each, np.floating)}
-    computed = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} and dtype.itemsize < 4 else np.float64)
-    wanted = computed if options.dtype is None else as_float_dtype(options.dtype)
+def cf_unpack_request(
+    dtype: np.dtype[Any], options: UnpackOptions, scale_factor: Any, add_offset: Any
+) -> UnpackRequest:
+    """Return the request to unpack codes of an integer dtype.
+
+    Of scale_factor and add_offset only the types count: if both are float32, products are rounded in float32,
+    except for integers of 32 bits and more.
+    """
+    dtypes_of_scalars = {each.dtype for each in (scale_factor, add_offset) if isinstance(each, np.floating)}
+    are_single = dtypes_of_scalars == {np.dtype(np.float32)}
+    computed = np.dtype(np.float32 if are_single and dtype.itemsize < 4 else np.float64)
+    dtype_of_values = computed if options.dtype is None else as_float_dtype(options.dtype)
     info = np.iinfo(dtype)
     gaps = tuple(dict.fromkeys(number for number in options.gaps if info.min <= number <= info.max))
-    return UnpackRequest(wanted, np.result_type(computed, wanted), gaps)
+    return UnpackRequest(dtype_of_values, np.result_type(computed, dtype_of_values), gaps)
 
 
 def as_float_dtype(dtype: Any) -> np.dtype[Any]:

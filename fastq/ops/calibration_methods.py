@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions.convention import Convention
 from fastq.formats.qtypes import QType
-from fastq.ops import percentile_and_entropy
 from fastq.ops.histogram import (
     edge_units,
     edges_of,
@@ -23,16 +22,15 @@ from fastq.ops.histogram import (
     widen,
 )
 from fastq.ops.quantize import FAKE_QUANTIZE_WITH_QPARAMS, QPARAMS_OF_RANGES
-from fastq.plan.cache import call
-from fastq.requests.options import QuantizeOptions, RangeOptions
-from fastq.requests.quantization import by_calibrator
+from fastq.plan.cache import run_operation
+from fastq.requests.quantization import QuantizeOptions, RangeOptions, request_by_calibrator
 from fastq.results import Axis, Histogram, QParams
 
 Array = NDArray[Any]
 
 
-class Scheme(NamedTuple):
-    """The scheme of the parameters, as in `fastq.choose_qparams`; `symmetric` is true for float formats."""
+class CalibrationTarget(NamedTuple):
+    """What parameters are computed for, as in `fastq.choose_qparams`; `symmetric` is true for float formats."""
 
     dtype: QType
     axis: Axis
@@ -45,7 +43,7 @@ class Scheme(NamedTuple):
         symmetric = self.symmetric and not self.dtype.element
         options = RangeOptions(axis, symmetric=symmetric, dtype=self.dtype, convention=self.convention)
         types = type(axis), int, bool, bool, type(None)
-        params: QParams = call(QPARAMS_OF_RANGES, lo, hi, options=options, types=types)
+        params: QParams = run_operation(QPARAMS_OF_RANGES, lo, hi, options=options, types=types)
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
@@ -54,7 +52,7 @@ class Scheme(NamedTuple):
         if self.axis is not None:
             params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))
         options = QuantizeOptions(key=params.key)
-        values: Array = call(
+        values: Array = run_operation(
             FAKE_QUANTIZE_WITH_QPARAMS,
             x,
             None,
@@ -67,15 +65,19 @@ class Scheme(NamedTuple):
         return values
 
 
-def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
+def target_of(
+    dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str
+) -> tuple[CalibrationTarget, str]:
     """Validate what a calibrator is for; return it, and what becomes of NaN."""
-    request = by_calibrator(dtype, axis, symmetric, convention, nan)
-    scheme = Scheme(dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=convention)
-    return scheme, request.nan
+    request = request_by_calibrator(dtype, axis, symmetric, convention, nan)
+    target = CalibrationTarget(
+        dtype=request.qtype, axis=request.axis, symmetric=request.symmetric, convention=convention
+    )
+    return target, request.nan
 
 
 Ends = tuple[Array, Array]
-Part = tuple[int, ...]
+PartIndex = tuple[int, ...]
 
 
 class Options(NamedTuple):
@@ -88,10 +90,10 @@ class Options(NamedTuple):
 
 @in_standard_mode
 def ranges(
-    histogram: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options
-) -> tuple[Ends, list[Part]]:
+    histogram: Histogram, target: CalibrationTarget, compute: np.dtype[Any], method: str, options: Options
+) -> tuple[Ends, list[PartIndex]]:
     """Return the ranges that a method takes from histograms, in the compute type, and those that bins can't tell."""
-    (lo, hi), doubtful = _METHODS[method](histogram, scheme, compute, options)
+    (lo, hi), doubtful = _METHODS[method](histogram, target, compute, options)
     return (in_compute_type(lo, compute), in_compute_type(hi, compute)), doubtful
 
 
@@ -101,11 +103,13 @@ def in_compute_type(ends: Array, compute: np.dtype[Any]) -> Array:
     return ends.astype(compute)
 
 
-def _minmax(histogram: Histogram, *_: object) -> tuple[Ends, list[Part]]:
+def _minmax(histogram: Histogram, *_: object) -> tuple[Ends, list[PartIndex]]:
     return (histogram.lo, histogram.hi), []
 
 
-def _mse(histogram: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> tuple[Ends, list[Part]]:
+def _mse(
+    histogram: Histogram, target: CalibrationTarget, compute: np.dtype[Any], options: Options
+) -> tuple[Ends, list[PartIndex]]:
     """Return the ranges, shrunk to a number of `grid` parts, with the least squared error; among equals the largest.
 
     Errors are computed for the middles of bins, in units of the largest magnitude so that no square overflows.
@@ -115,10 +119,10 @@ def _mse(histogram: Histogram, scheme: Scheme, compute: np.dtype[Any], options: 
     least = np.full(histogram.lo.shape, np.inf)
     lo = histogram.lo
     hi = histogram.hi
-    for part in range(options.grid, 0, -1):
-        ratio = part / options.grid
+    for numerator in range(options.grid, 0, -1):
+        ratio = numerator / options.grid
         ends = (histogram.lo * ratio).astype(compute), (histogram.hi * ratio).astype(compute)
-        values = scheme.values_of(middles, *ends)
+        values = target.values_of(middles, *ends)
         error = np.where(histogram.counts, (middles.astype(np.float64) - values) / largest, 0.0)
         total = (error * error * histogram.counts).sum(axis=-1)
         better = total < least
@@ -141,10 +145,10 @@ def mean_squares(histogram: Histogram, compute: np.dtype[Any]) -> Array:
     """Return the mean of the squares of the middles of bins, each counted for its elements; a sum is rounded once."""
     middles = _middles(histogram)
     means = np.empty(histogram.lo.shape)
-    for part in np.ndindex(means.shape):
-        occupied = np.flatnonzero(histogram.counts[part])
-        counts = histogram.counts[part][occupied]
-        means[part] = math.fsum(counts * np.square(middles[part][occupied])) / int(counts.sum())
+    for index in np.ndindex(means.shape):
+        occupied = np.flatnonzero(histogram.counts[index])
+        counts = histogram.counts[index][occupied]
+        means[index] = math.fsum(counts * np.square(middles[index][occupied])) / int(counts.sum())
     return np.asarray(np.ldexp(means, 2 * exponents(histogram)), compute)
 
 
@@ -158,23 +162,29 @@ class Range(NamedTuple):
 
 
 def _for_each_part(
-    of_part: Callable[[NDArray[np.int64], Array, Any, Scheme, Options], Range],
-) -> Callable[..., tuple[Ends, list[Part]]]:
+    of_part: Callable[[NDArray[np.int64], Array, Any, CalibrationTarget, Options], Range],
+) -> Callable[..., tuple[Ends, list[PartIndex]]]:
     """Make a method of one that takes a range from a single histogram; none goes beyond minimum and maximum."""
 
-    def ends(histogram: Histogram, scheme: Scheme, _: object, options: Options) -> tuple[Ends, list[Part]]:
-        lo = histogram.lo.copy()
-        hi = histogram.hi.copy()
+    def ends(
+        histogram: Histogram, target: CalibrationTarget, _: object, options: Options
+    ) -> tuple[Ends, list[PartIndex]]:
         widths = exponents(histogram)
         bins = histogram.counts.shape[-1] // 2
+        edges = {width: edges_of(bins, width) for width in np.unique(widths)}
+        ranges_of_parts = {
+            index: of_part(histogram.counts[index], edges[widths[index]], histogram.lo[index], target, options)
+            for index in np.ndindex(histogram.lo.shape)
+        }
+        both_ends = np.array([part_range.ends for part_range in ranges_of_parts.values()])
+        both_ends = both_ends.reshape(*histogram.lo.shape, 2)
+        lo, hi = (np.asarray(np.clip(both_ends[..., side], histogram.lo, histogram.hi)) for side in (0, 1))
+        totals = histogram.counts.sum(axis=-1)
         doubtful = []
-        for part in np.ndindex(lo.shape):
-            counts = histogram.counts[part]
-            extremes = histogram.lo[part], histogram.hi[part]
-            part_range = of_part(counts, edges_of(bins, widths[part]), extremes[0], scheme, options)
-            lo[part], hi[part] = np.clip(part_range.ends, *extremes)
-            if _is_doubtful(part_range, (lo[part], hi[part]), extremes, int(counts.sum())):
-                doubtful.append(part)
+        for index, part_range in ranges_of_parts.items():
+            extremes = histogram.lo[index], histogram.hi[index]
+            if _is_doubtful(part_range, (lo[index], hi[index]), extremes, int(totals[index])):
+                doubtful.append(index)
         return (lo, hi), doubtful
 
     return ends
@@ -202,30 +212,32 @@ def _magnitudes(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(counts[bins:] + counts[bins - 1 :: -1])
 
 
-def _percentile(counts: NDArray[np.int64], edges: Array, _: Any, scheme: Scheme, options: Options) -> Range:
+def _percentile(counts: NDArray[np.int64], edges: Array, _: Any, target: CalibrationTarget, options: Options) -> Range:
     """Return the range with at least a percentage of the elements."""
-    total = int(counts.sum())
     bins = counts.size // 2
-    if scheme.symmetric:
-        cut = (100.0 - options.percentile) / 100.0 * total
-        k, above = percentile_and_entropy.highest_bin(_magnitudes(counts), cut)
+    before = sums_before(_magnitudes(counts) if target.symmetric else counts)
+    total = int(before[-1])
+    if target.symmetric:
+        most = int((100.0 - options.percentile) / 100.0 * total)
+        k = highest_bin(before, most)
         end = float(edges[bins + k + 1])
         width = end - float(edges[bins + k])
-        kept = int(cut) - above
+        kept = most - (total - int(before[k + 1]))
         return Range(ends=(-end, end), widths=(width, width), kept=(kept, kept))
-    cut = (100.0 - options.percentile) / 200.0 * total
-    lowest, below = percentile_and_entropy.lowest_bin(counts, cut)
-    highest, above = percentile_and_entropy.highest_bin(counts, cut)
+    most = int((100.0 - options.percentile) / 200.0 * total)
+    lowest = lowest_bin(before, most)
+    highest = highest_bin(before, most)
+    above = total - int(before[highest + 1])
     highest = max(lowest, highest)
     ends = float(edges[lowest]), float(edges[highest + 1])
     widths = float(edges[lowest + 1]) - ends[0], ends[1] - float(edges[highest])
-    return Range(ends=ends, widths=widths, kept=(int(cut) - below, int(cut) - above))
+    return Range(ends=ends, widths=widths, kept=(most - int(before[lowest]), most - above))
 
 
 FINE_OCTAVES = 5  # below the magnitude that hardly an element is above
 
 
-def _entropy(counts: NDArray[np.int64], edges: Array, minimum: Any, _: Scheme, options: Options) -> Range:
+def _entropy(counts: NDArray[np.int64], edges: Array, minimum: Any, _: CalibrationTarget, options: Options) -> Range:
     """Return the range of least divergence of the elements that are not 0."""
     bins = counts.size // 2
     units = edge_units(bins)
@@ -235,22 +247,99 @@ def _entropy(counts: NDArray[np.int64], edges: Array, minimum: Any, _: Scheme, o
     total = int(others.sum())
     steps = 0
     if total:
-        reference, _above = percentile_and_entropy.highest_bin(_magnitudes(others), total / FEW)
+        before = sums_before(_magnitudes(others))
+        reference = highest_bin(before, total // FEW)
         steps = max((reference >> mantissa_bits(bins)) - FINE_OCTAVES, 0)
     wide = widen(others if total else counts, steps)
     used = int(np.flatnonzero(_magnitudes(wide))[-1]) + 1
     is_whole = not total or used <= half
-    size = used if is_whole else percentile_and_entropy.entropy(wide, units, options.quantized_bins)
+    size = used if is_whole else least_divergent(wide, units, options.quantized_bins)
     end = float(np.ldexp(units[size], steps) * edges[bins + 1])
     lost = int(counts[bins - 1 : bins + 1].sum()) if minimum > 0.0 else int(counts[bins - 1])  # that are not 0
     is_lost = (size == half and not is_whole) or lost * 4 > int(counts.sum())
     return Range(ends=(-end, end), widths=(0.0, 0.0), is_lost=is_lost)
 
 
-_METHODS: dict[str, Callable[..., tuple[Ends, list[Part]]]] = {
+_METHODS: dict[str, Callable[..., tuple[Ends, list[PartIndex]]]] = {
     "minmax": _minmax,
     "percentile": _for_each_part(_percentile),
     "mse": _mse,
     "entropy": _for_each_part(_entropy),
 }
 METHODS = tuple(_METHODS)
+
+
+# --- the bins at the ends of a range ----------------------------------------------------------------------------------
+
+
+def sums_before(values: Array) -> Array:
+    """Return the sums of the values before each, and of all."""
+    sums = np.zeros(values.size + 1, values.dtype)
+    np.cumsum(values, out=sums[1:])
+    return sums
+
+
+def lowest_bin(before: NDArray[np.int64], most: int) -> int:
+    """Return the last bin below which there are no more than `most` elements, given how many are before each bin."""
+    return int(np.searchsorted(before[:-1], most, side="right")) - 1
+
+
+def highest_bin(before: NDArray[np.int64], most: int) -> int:
+    """Return the first bin above which there are no more than `most` elements, given how many are before each bin."""
+    return int(np.searchsorted(before[1:], before[-1] - most))
+
+
+NEAR = 1e-9  # above the least divergence, which is rounded
+NONE = 1e-4  # elements of an interval that has none, to which those beyond a range are clipped
+
+
+def least_divergent(counts: NDArray[np.int64], units: NDArray[np.float64], quantized_bins: int) -> int:
+    """Return how many bins on either side of 0 have the range whose codes tell most of the distribution.
+
+    That is the one of the least Kullback-Leibler divergence, as in TensorRT's calibration, for bins of any widths:
+    contract C17.6. `units` are the edges from 0 on. More bins are in use than intervals on a side.
+    """
+    half = quantized_bins // 2
+    bins = counts.size // 2
+    sides = counts[bins:], counts[bins - 1 :: -1]
+    used = int(np.flatnonzero(sides[0] + sides[1])[-1]) + 1
+    ends = np.arange(half, used + 1)
+    widths = np.diff(units)
+    # the first bin of each interval of each range, and which one the outermost bin is in
+    middles = (units[:-1] + widths / 2) * half
+    bounds = np.searchsorted(middles, np.arange(half + 1) * units[ends, None])
+    outermost = (bounds[:, 1:] < ends[:, None]).sum(axis=1)
+    own = np.zeros(ends.size)
+    inside = np.zeros(ends.size)
+    for side in sides:
+        own += _divergences(side, widths, ends, bounds, outermost)
+        inside += sums_before(side)[ends]
+    total = float(counts.sum())
+    with np.errstate(divide="ignore"):
+        divergences = np.where(inside > 0, own / total + np.log(inside / total), np.inf)
+    return int(ends[np.argmax(divergences <= divergences.min() + NEAR)])
+
+
+def _divergences(
+    counts: NDArray[np.int64], widths: Array, ends: Array, bounds: Array, outermost: Array
+) -> NDArray[np.float64]:
+    """Return the sums of P * log(P / Q) of one side for all ranges, where Q sums to as many elements as are inside."""
+    before = sums_before(counts)
+    beyond = before[-1] - before[ends]
+    last = ends - 1
+    ranges = np.arange(ends.size)
+    mass = np.diff(before[bounds], axis=1).astype(np.float64)
+    used = np.diff(sums_before(np.where(counts, widths, 0.0))[bounds], axis=1)
+    used[ranges, outermost] += np.where((beyond > 0) & (counts[last] == 0), widths[last], 0.0)
+    elements = mass.copy()
+    elements[ranges, outermost] += beyond
+    terms = sums_before(_x_log_x_over(counts, widths))[ends]
+    terms += _x_log_x_over(counts[last] + beyond, widths[last]) - _x_log_x_over(counts[last], widths[last])
+    density = np.where(mass > 0, mass, NONE) / np.where(used > 0, used, 1.0)
+    spread = np.where(elements > 0, elements * np.log(density), 0.0)
+    return np.asarray(terms - spread.sum(axis=1))
+
+
+def _x_log_x_over(x: Array, widths: Array) -> NDArray[np.float64]:
+    """Return x * log(x / width), 0 for 0."""
+    return np.where(x > 0, x * np.log(np.where(x > 0, x, 1) / widths), 0.0)

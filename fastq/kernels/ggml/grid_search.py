@@ -20,15 +20,14 @@ from fastq.formats.gguf_grids import Grid
 from fastq.kernels.codebooks import constant_array, permute
 from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, fit_positive, nearest, select_each
 from fastq.kernels.ggml.spec import half
-from fastq.kernels.ggml.weights import mean_square_of_weights, weigh
+from fastq.kernels.ggml.weights import mean_square_for_weights, weigh
 
-_OFF = 1 << 30  # marks a position without a point of the grid
+OFF = 1 << 30  # marks a point that is a neighbour of its position, not at it
 _CODE = 16  # from this bit on a point has its code, below it which levels its coordinates are
-_SCALES = 15  # the largest scale of a sub-block; it stands for 2 * 15 + 1
 _INFINITY = float("inf")
 
 
-class Part(NamedTuple):
+class SubBlocks(NamedTuple):
     """A sub-block of each block: magnitudes, weights, their products, and roots of weights; room for points."""
 
     x: Any
@@ -53,11 +52,15 @@ def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
     bits = (len(grid.levels) - 1).bit_length()
     points = np.searchsorted(grid.levels, grid.points).astype(np.float32)
     positions = (np.arange(most**grid.width)[:, None] // most ** np.arange(grid.width) % most).astype(np.float32)
-    away = (positions**2).sum(1)[:, None] + (points**2).sum(1) - 2 * positions @ points.T
+    away = -2 * positions @ points.T
+    away += (positions**2).sum(1)[:, None]
+    away += (points**2).sum(1)
+    away = away.astype(np.uint8)  # at most 4 * 7**2; all in float32 takes 0.5 s for the largest grid, this 0.2 s
     limit = away.min(axis=1, keepdims=True)
     is_point = limit == 0
     for _ in range(shells - 1):
-        limit = np.where(is_point, limit, np.where(away > limit, away, np.inf).min(axis=1, keepdims=True))
+        next_one = np.where(away > limit, away, np.uint8(255)).min(axis=1, keepdims=True)
+        limit = np.where(is_point, limit, next_one)
     position, code = np.nonzero(away <= limit)
     order = np.lexsort((code, away[position, code], position))
     firsts = np.searchsorted(position, np.arange(len(positions) + 1))
@@ -72,8 +75,10 @@ def _neighbours(grid: Grid, shells: int) -> tuple[NDArray[Any], NDArray[Any]]:
 def neighbours_of(context, builder, sig, spec):
     """Return the tables of neighbours, which are part of the code."""
     tables = []
-    row = sig.args[0].row
-    for name, numbers in zip(Neighbours._fields, _neighbours(row.grid, row.search.shells), strict=True):
+    block_format = sig.args[0].block_format
+    for name, numbers in zip(
+        Neighbours._fields, _neighbours(block_format.grid, block_format.search.shells), strict=True
+    ):
         content = ir.Constant(ir.ArrayType(ir.IntType(8), numbers.nbytes), bytearray(numbers.tobytes()))
         tables.append(builder.bitcast(constant_array(builder, content, name), ir.IntType(32).as_pointer()))
     return context.make_tuple(builder, sig.return_type, tables)
@@ -83,7 +88,7 @@ def neighbours_of(context, builder, sig, spec):
 def room_for_part():
     """Allocate what belongs to a sub-block of each block."""
     floats, points = ([v.scratch(PART, kind) for _ in range(n)] for kind, n in ((types.float32, 4), (types.int32, 2)))
-    return Part(*floats, *points)
+    return SubBlocks(*floats, *points)
 
 
 @traced
@@ -92,32 +97,41 @@ def quantize_points(spec, group, numbers):
     scales = v.scratch(SUBS, types.float32)
     zero = v.full(0.0, F32)
     part = room_for_part()
-    mean = mean_square_of_weights(spec, group)
+    mean = mean_square_for_weights(spec, group)
     most = zero
     for j in range(spec.size // spec.sub):
         weigh(spec, group, j * spec.sub, spec.sub, mean, part.w)
         signs = v.advance(numbers.signs, j * (spec.sub // 8) * LANES)
         largest = _magnitudes(spec, v.advance(group.x, j * spec.sub * LANES), part, signs)
         is_zero = largest < v.constant(spec.tiny, zero)
+        scale = largest / v.constant(2 * spec.levels - 1, zero)
         if spec.steps_before:
             room = part.roots  # which have no numbers yet
-            before = fit_positive(part.x, part.w, room, spec.sub, spec.steps_before)
-            largest = before * v.constant(spec.levels, zero)
+            scale = fit_positive(part.x, part.w, room, spec.sub, spec.steps_before)
+            largest = scale * v.constant(spec.levels, zero)
             is_zero = is_zero | ~(largest > zero)
         _store_roots(spec, part)
-        scale = _fit_points(spec, part, largest)
+        scale = _fit_points(spec, part, largest, scale)
         turned = scale < zero
         scale = v.select(is_zero, zero, v.select(turned, -scale, scale))
-        _store_codes(spec, part, is_zero, v.advance(numbers.codes, j * (spec.sub // spec.width) * LANES))
+        codes = v.advance(numbers.codes, j * (spec.sub // spec.width) * LANES)
+        _store_codes(spec, part.chosen, is_zero, codes)
         _turn_signs(spec, is_zero, turned, signs)
         v.store(scales, j * LANES, scale)
         most = v.maximum(most, scale)
-    unit = most / v.constant(2 * _SCALES + 1, zero)
-    inverse = v.constant(1, zero) / unit
-    for j in range(spec.size // spec.sub):
-        code = _level(inverse * v.load(scales, j * LANES, F32), _SCALES)
-        v.store(numbers.scales, j * LANES, v.convert(code, types.uint8))
+    unit = store_scales(spec, scales, most, numbers)
     v.store(numbers.d, 0, half(spec, unit * v.constant(spec.raised, zero)))
+
+
+@traced
+def store_scales(spec, scales, most, numbers):
+    """Write the codes of scales of sub-blocks, and return their unit: a code stands for an odd number."""
+    unit = most / v.constant(2 * spec.scale_steps + 1, most)
+    inverse = v.constant(1, most) / unit
+    for j in range(spec.size // spec.sub):
+        code = _level(inverse * v.load(scales, j * LANES, F32), spec.scale_steps)
+        v.store(numbers.scales, j * LANES, v.convert(code, types.uint8))
+    return unit
 
 
 @traced
@@ -197,22 +211,26 @@ def _turn_signs(spec, is_zero, turned, signs):
 
 
 @traced
-def _store_codes(spec, part, is_zero, codes):
+def _store_codes(spec, points, is_zero, codes):
     for k in range(0, spec.sub // spec.width * LANES, LANES):
-        point = v.load(part.chosen, k, I32)
-        code = (point & v.constant(_OFF - 1, point)) >> v.constant(_CODE, point)
+        code = code_of(v.load(points, k, I32))
         v.store(codes, k, v.convert(v.select(is_zero, v.full(0, I32), code), spec.code))
 
 
 @traced
-def _fit_points(spec, part, largest):
-    """Write the points of sub-blocks, and return their scales."""
+def code_of(point):
+    """Return the codes of points."""
+    return (point & v.constant(OFF - 1, point)) >> v.constant(_CODE, point)
+
+
+@traced
+def _fit_points(spec, part, largest, scale):
+    """Write the points of sub-blocks, and return their scales: those given, if no candidate counts."""
     zero = v.full(0.0, F32)
     none = v.full(0, I32)
     codes = spec.sub // spec.width * LANES
     steps = 2 * spec.levels - 1
-    off = v.full(_OFF, I32)
-    scale = largest / v.constant(steps, zero)
+    off = v.full(OFF, I32)
     best = zero
     one = v.constant(1, zero)
     for k in range(0, codes, LANES):
@@ -266,25 +284,39 @@ def _take_points(spec, part, inverse, step):
     """Write the nearest points to values: of the neighbours of their positions in units of a scale."""
     width = spec.width
     most = spec.levels
-    table = neighbours_of(spec)
-    places = v.scratch(LANES, types.int32)
     steps = v.scratch(LANES, types.float32)
+    bases = v.scratch(LANES, types.float32)
     v.store(steps, 0, step)
+    v.store(bases, 0, v.full(1.0, F32))
     for k in range(spec.sub // width):
         x = v.advance(part.x, k * width * LANES)
         place = v.full(0, I32)
         for i in range(width):
             level = _level(inverse * v.load(x, (width - 1 - i) * LANES, F32), most - 1)
             place = place * v.constant(most, place) + level
-        v.store(places, 0, place)
-        for lane in range(LANES):
-            first = table.firsts[places[lane]]
-            point = table.points[first >> 1]
-            if not first & 1:
-                stop = table.firsts[places[lane] + 1] >> 1
-                own = v.advance(x, lane), v.advance(part.roots, k * width * LANES + lane), steps[lane]
-                point = _nearest_point(spec, table.points, first >> 1, stop, own) | _OFF
-            part.tried[k * LANES + lane] = point
+        roots = v.advance(part.roots, k * width * LANES)
+        take_points_at(spec, place, (x, roots, steps, bases), v.advance(part.tried, k * LANES))
+
+
+@traced
+def take_points_at(spec, place, own, points):
+    """Write the points at positions, or the nearest to values of the neighbours of positions.
+
+    `own` has the values, their weights in errors, and for each block the number of the lowest level, and the unit. All
+    candidates for a scale come here, though many share their positions: decision D82.
+    """
+    table = neighbours_of(spec)
+    places = v.scratch(LANES, types.int32)
+    v.store(places, 0, place)
+    x, weights, steps, bases = own
+    for lane in range(LANES):
+        first = table.firsts[places[lane]]
+        point = table.points[first >> 1]
+        if not first & 1:
+            stop = table.firsts[places[lane] + 1] >> 1
+            of_lane = v.advance(x, lane), v.advance(weights, lane), steps[lane], bases[lane]
+            point = _nearest_point(spec, table.points, first >> 1, stop, of_lane) | OFF
+        points[lane] = point
 
 
 @traced
@@ -293,20 +325,20 @@ def _nearest_point(spec, points, start, stop, own):
 
     An error is a sum, each term of which is one of few for each coordinate: those are computed, and looked up.
     """
-    x, roots, step = own
+    x, weights, step, base = own
     bits = spec.level_bits
     lanes = v.ramp(I32)
     beyond = v.full(_INFINITY, F32)
     level = lanes & v.constant((1 << bits) - 1, lanes)
-    levels = v.full(step, F32) * v.convert(level + level + v.constant(1, level), types.float32)
+    number = v.convert(level * v.constant(spec.pitch, level), types.float32) + v.full(base, F32)
+    levels = v.full(step, F32) * number
     best = _INFINITY
     point = points[start]
     for n in range(start, stop, LANES):
         these = v.load(points, n, I32)
         error = v.full(0.0, F32)
         for i in range(spec.width):
-            miss = levels - v.full(x[i * LANES], F32)
-            terms = v.full(roots[i * LANES], F32) * miss * miss
+            terms = _terms(levels, x[i * LANES], weights[i * LANES])
             error = error + permute(terms, these >> v.constant(bits * i, these))
         error = v.select(lanes < v.full(stop - n, I32), error, beyond)
         least = v.reduce_min(error)
@@ -314,3 +346,10 @@ def _nearest_point(spec, points, start, stop, own):
             best = least
             point = points[n + v.first_lane(error == v.full(least, F32))]
     return point
+
+
+@traced
+def _terms(levels, x, weight):
+    """Return a term of errors for each level."""
+    miss = levels - v.full(x, F32)
+    return v.full(weight, F32) * miss * miss

@@ -1,0 +1,730 @@
+"""What names and expressions in Python code stand for, looked up where Python would, without running the code.
+
+A name is looked up in its function, in the functions around that, in its module, and in the modules next to it from
+which it is imported. An attribute of `self` is looked up in the class of the object and in its bases, one of a class
+there alone. A call of a function of the code stands for what that returns for such arguments. Of several assignments to
+a name all count, since code that is not run does not tell which is the last. What can't be told is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
+# functions and classes that collect items, or return those that are given
+COLLECTIONS = {"OrderedDict", "dict", "list", "tuple", "set", "zip", "enumerate", "reversed", "sorted", "iter", "next"}
+NUMBERS = {"abs", "bool", "float", "hasattr", "int", "isinstance", "len", "max", "min", "range", "round", "str", "sum"}
+GROWING = {"append", "add", "extend", "insert", "update", "setdefault"}  # methods that collect their arguments
+ITEMS = {"get", "items", "values", "pop", "popitem", "copy", "setdefault"}  # methods that return what was collected
+# methods of PyTorch that return the module itself
+FLUENT = {"to", "to_empty", "type", "half", "float", "double", "bfloat16", "cuda", "cpu", "eval", "train", "apply"}
+FLUENT |= {"requires_grad_", "share_memory", "append", "extend", "insert"}
+DEEPEST = 60  # lookups within lookups
+MOST_CALLS = 64  # of one function, with different arguments
+MOST_LOOKUPS = 1_000_000  # for all the code of a model: some seconds
+
+Things = tuple["Thing", ...]  # in the order of the code, each once
+NOTHING: Things = ()
+Bindings = dict[str, list["ast.AST | Imported"]]
+
+
+@dataclass(eq=False)
+class Scope:
+    """The names of a module, of a class body, or of a function that is called with some arguments."""
+
+    module: str
+    bindings: Bindings
+    outer: Scope | None = None
+    arguments: Mapping[str, Things] = field(default_factory=dict)
+    is_class: bool = False
+    owner: Class | None = None  # the class that has the method, and what the method is called for
+    receiver: Thing | None = None
+    function: Definition | None = None
+    filled: frozenset[str] = frozenset()  # names of a module whose collections get items in functions
+
+
+@dataclass(eq=False)
+class Class:
+    """A class of the code."""
+
+    node: ast.ClassDef
+    around: Scope  # where it is defined
+    body: Scope
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the code; a method has an owner, and a receiver if it is called for an object or a class."""
+
+    node: Definition
+    around: Scope
+    owner: Class | None = None
+    receiver: Thing | None = None
+
+
+@dataclass(frozen=True)
+class External:
+    """A class, a function or a module of another package, by its own name."""
+
+    name: str
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class, as far as its name tells."""
+        return self.name[:1].isupper()
+
+
+@dataclass(frozen=True)
+class File:
+    """A module of the code."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An object of a class."""
+
+    of: Class | External
+
+
+@dataclass(frozen=True)
+class Member:
+    """An attribute that the code does not define, of a class or of an object."""
+
+    of: Thing
+    name: str
+
+
+@dataclass(frozen=True)
+class Super:
+    """What `super()` stands for in a method."""
+
+    owner: Class
+    receiver: Thing
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text, in which `*` stands for parts that are not known."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What can't be told."""
+
+
+Thing = Class | Function | External | File | Instance | Member | Super | Text | Unknown
+UNKNOWN = Unknown()
+CANT_TELL: Things = (UNKNOWN,)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import gives a name to: something in a module, or a module if there is no name of something."""
+
+    module: str
+    name: str
+    is_relative: bool
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a call."""
+
+    by_place: tuple[Things, ...] = ()
+    by_name: tuple[tuple[str, Things], ...] = ()
+    others: Things = NOTHING  # what any other parameter may get
+
+    @property
+    def all(self) -> Things:
+        """What all arguments may stand for."""
+        return _union(*self.by_place, *(things for _, things in self.by_name), self.others)
+
+
+def _union(*several: Iterable[Thing]) -> Things:
+    """Return all of several things, each once."""
+    return tuple(dict.fromkeys(itertools.chain(*several)))
+
+
+ANY_ARGUMENTS = Arguments(others=CANT_TELL)
+
+
+class Code:
+    """The files of a program."""
+
+    def __init__(self, files: Mapping[str, ast.Module]) -> None:
+        """Take the files by the names of their modules."""
+        self._files = files
+        self._modules = {
+            name: Scope(name, _bindings_of(tree.body), filled=_filled_in_functions(tree))
+            for name, tree in files.items()
+        }
+        self._classes: dict[tuple[ast.ClassDef, Scope], Class] = {}
+        self._ancestors: dict[Class, list[Class | External]] = {}
+        self._calls: dict[Definition, set[tuple[Function, Arguments]]] = {}
+        self._scopes: dict[tuple[Function, Arguments], Scope] = {}
+        self._given: dict[Class, dict[str, list[tuple[ast.expr, Function]]]] = {}
+        # lookups by what they look for: what they found, which are settled, which were asked for, and which have begun
+        self._found: dict[tuple[object, ...], Things] = {}
+        self._settled: set[tuple[object, ...]] = set()
+        self._asked: set[tuple[object, ...]] = set()
+        self._open: set[tuple[object, ...]] = set()
+        self._depth = 0
+        self._lookups = 0
+        self._is_circular = self._has_grown = False
+
+    # the parts of the code
+
+    def bodies(self) -> Iterator[tuple[list[ast.AST], Scope]]:
+        """Yield the statements and expressions of each module and function with their scope.
+
+        A method comes once for each class that has it, since it is called for objects of all of them.
+        """
+        classes: dict[ast.ClassDef, Class] = {}
+        for name, tree in self._files.items():
+            self._add_classes(tree.body, self._modules[name], classes)
+            nodes = [*nodes_of(tree.body)]
+            yield nodes, self._modules[name]
+            yield from self._bodies_of_functions(nodes, self._modules[name])
+        for each in classes.values():
+            for method in self.methods(each):
+                nodes, scope = self.body_of(method)
+                yield nodes, scope
+                yield from self._bodies_of_functions(nodes, scope)
+
+    def body_of(self, function: Function) -> tuple[list[ast.AST], Scope]:
+        """Return the statements and expressions of a function, and their scope for any arguments."""
+        body = [function.node.body] if isinstance(function.node, ast.Lambda) else function.node.body
+        return [*nodes_of(body)], self._scope_of(function, ANY_ARGUMENTS)
+
+    def _bodies_of_functions(self, nodes: Iterable[ast.AST], scope: Scope) -> Iterator[tuple[list[ast.AST], Scope]]:
+        """Yield the bodies of the functions among some nodes, and of those in them."""
+        for node in nodes:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inner_nodes, inner = self.body_of(Function(node, scope))
+                yield inner_nodes, inner
+                yield from self._bodies_of_functions(inner_nodes, inner)
+
+    def _add_classes(self, body: Iterable[ast.AST], scope: Scope, classes: dict[ast.ClassDef, Class]) -> None:
+        """Add the classes in a body, and in the functions and classes in it."""
+        for node in nodes_of(body):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._add_classes(node.body, self._scope_of(Function(node, scope), ANY_ARGUMENTS), classes)
+            elif isinstance(node, ast.ClassDef):
+                classes[node] = self._class(node, scope)
+                self._add_classes(node.body, classes[node].body, classes)
+
+    def methods(self, of: Class) -> Iterator[Function]:
+        """Yield the functions that a class and its bases in the code define, as they are called for its objects."""
+        for each in self.ancestors(of):
+            if isinstance(each, Class):
+                for node in nodes_of(each.node.body):
+                    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        yield self._method(node, each, Instance(of))
+
+    def ancestors(self, of: Class) -> list[Class | External]:
+        """Return a class and its bases, in the order in which Python looks for their attributes."""
+        if of not in self._ancestors:
+            self._ancestors[of] = [of]  # for a class that would be its own base
+            found: list[Class | External] = [of]
+            for base in of.node.bases:
+                for thing in self.meant_by(base, of.around):
+                    if isinstance(thing, Class):
+                        found += self.ancestors(thing)
+                    elif isinstance(thing, External):
+                        found.append(thing)
+            last = {each: k for k, each in enumerate(found)}  # a base of several classes comes after these
+            self._ancestors[of] = [each for k, each in enumerate(found) if last[each] == k]
+        return self._ancestors[of]
+
+    # lookups
+
+    def meant_by(self, node: ast.AST | Imported, scope: Scope) -> Things:
+        """Return all that an expression, a definition or an import may stand for."""
+        return self._find((node, scope), lambda: self._meaning(node, scope))
+
+    def _find(self, key: tuple[object, ...], look: Callable[[], Things]) -> Things:
+        """Return what a lookup finds, which is kept.
+
+        One that comes to ask for itself, as that of `x` in `x = x.to(device)`, gets what was found so far, and all are
+        repeated until they find nothing more. That ends, since what was found stays and there are at most MOST_LOOKUPS.
+        """
+        if key in self._settled:
+            return self._found[key]
+        if not self._depth:
+            while self._look_again(key, look):
+                pass
+            self._settled |= self._asked
+            return self._found[key]
+        if key not in self._asked:
+            self._look_again(key, look)
+        elif key in self._open:
+            self._is_circular = True
+        return self._found[key]
+
+    def _look_again(self, key: tuple[object, ...], look: Callable[[], Things]) -> bool:
+        """Look something up once more; return whether this has to be repeated."""
+        if not self._depth:
+            self._asked, self._is_circular, self._has_grown = set(), False, False
+        before = self._found.setdefault(key, NOTHING)
+        self._asked.add(key)
+        self._lookups += 1
+        if self._depth > DEEPEST or self._lookups > MOST_LOOKUPS:
+            found = CANT_TELL
+        else:
+            self._depth += 1
+            self._open.add(key)
+            try:
+                found = look()
+            except RecursionError:  # an expression of hundreds of others
+                found = CANT_TELL
+            self._open.remove(key)
+            self._depth -= 1
+        self._found[key] = _union(before, found)
+        self._has_grown |= self._found[key] != before
+        return self._is_circular and self._has_grown
+
+    def _all(self, nodes: Iterable[ast.AST | Imported | None], scope: Scope) -> Things:
+        """Return all that several expressions may stand for."""
+        return _union(*(self.meant_by(node, scope) for node in nodes if node is not None))
+
+    def _meaning(self, node: ast.AST | Imported, scope: Scope) -> Things:
+        """Look up an expression, a definition or an import."""
+        if isinstance(node, ast.expr) and (text := _text_of(node)) is not None:
+            return (Text(text),)
+        match node:
+            case ast.Name():
+                return self._named(node.id, scope)
+            case ast.Attribute():
+                things = self.meant_by(node.value, scope)
+                return _union(*(self._attribute(thing, node.attr) for thing in things))
+            case ast.Call():
+                return self._returned_by(node, scope)
+            case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                return (Function(node, scope),)
+            case ast.ClassDef():
+                return (self._class(node, scope),)
+            case Imported():
+                return self._imported(node)
+            case ast.IfExp():
+                return self._all([node.body, node.orelse], scope)
+            case ast.BoolOp():
+                return self._all(node.values, scope)
+            case ast.BinOp():  # of lists; numbers stand for nothing
+                return tuple(each for each in self._all([node.left, node.right], scope) if each != UNKNOWN)
+            case ast.Dict():
+                return self._all(node.values, scope)
+            case ast.List() | ast.Tuple() | ast.Set():
+                return self._all(node.elts, scope)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
+                return self.meant_by(node.elt, scope)
+            case ast.Subscript() | ast.DictComp() | ast.NamedExpr() | ast.Starred() | ast.Await() | ast.YieldFrom():
+                return self._all([node.value], scope)  # of an index, all items
+            case ast.Yield():
+                return self._all([node.value], scope)
+        return NOTHING
+
+    def _named(self, name: str, scope: Scope) -> Things:
+        """Look up a name in a scope and in those around it."""
+        at: Scope | None = scope
+        while at is not None:
+            if (at is scope or not at.is_class) and (name in at.arguments or name in at.bindings):
+                others = CANT_TELL if name in at.filled else NOTHING
+                return _union(at.arguments.get(name, NOTHING), self._all(at.bindings.get(name, ()), at), others)
+            at = at.outer
+        return self._named_by_star(name, scope.module) or (External(name),)
+
+    def _named_by_star(self, name: str, module: str) -> Things:
+        """Look up a name in the modules of the code of which a module imports all names."""
+        found = NOTHING
+        for star in self._modules[module].bindings.get("*", ()):
+            other = self._modules.get(star.module) if isinstance(star, Imported) else None
+            if other is not None and other.module != module:
+                key = name, other
+                found = _union(found, self._find(key, lambda other=other: self._of_module(name, other)))  # type: ignore[misc]
+        return found
+
+    def _of_module(self, name: str, scope: Scope) -> Things:
+        """Look up a name in a module of the code; nothing if it has no such name."""
+        if name in scope.bindings:
+            return self._all(scope.bindings[name], scope)
+        return self._named_by_star(name, scope.module)
+
+    def _imported(self, node: Imported) -> Things:
+        """Look up what is imported, in a module of the code if there is one."""
+        if node.module in self._modules and node.name:
+            return self._of_module(node.name, self._modules[node.module]) or (External(node.name),)
+        name = node.name or node.module
+        is_of_code = name in self._modules and (not node.name or (node.is_relative and not node.module))
+        return (File(name) if is_of_code else External(name),)
+
+    def _attribute(self, thing: Thing, name: str) -> Things:
+        """Look up an attribute."""
+        match thing:
+            case External() if thing.is_class and not name[:1].isupper():
+                return (Member(thing, name),)
+            case External():
+                return (External(name),)
+            case File():
+                return self._of_module(name, self._modules[thing.name])
+            case Class():
+                return self._attribute_of_class(thing, name, self.ancestors(thing), thing)
+            case Instance(of=Class() as of):
+                return self._attribute_of_class(of, name, self.ancestors(of), thing)
+            case Super(receiver=(Class() as of) as receiver) | Super(receiver=Instance(of=Class() as of) as receiver):
+                order = self.ancestors(of)
+                after = order[order.index(thing.owner) + 1 :] if thing.owner in order else []
+                return self._attribute_of_class(of, name, after, receiver)
+            case Instance():
+                return (Member(thing, name),)
+            case Text():
+                return NOTHING
+        return CANT_TELL
+
+    def _attribute_of_class(
+        self, of: Class, name: str, order: Sequence[Class | External], receiver: Class | Instance
+    ) -> Things:
+        """Look up an attribute of a class or of its object, in some of its bases."""
+        defined = [each for each in order if isinstance(each, Class) and name in each.body.bindings]
+        found = NOTHING
+        for node in defined[0].body.bindings[name] if defined else ():
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                method = self._method(node, defined[0], receiver)
+                is_value = _decorators(node) & {"property", "cached_property"} and isinstance(receiver, Instance)
+                found = _union(found, self._call(method, Arguments()) if is_value else (method,))
+            else:
+                found = _union(found, self.meant_by(node, defined[0].body))
+        if isinstance(receiver, Instance):
+            for value, method in self._given_to_self(of).get(name, ()):
+                found = _union(found, self.meant_by(value, self._scope_of(method, ANY_ARGUMENTS)))
+        return found or (Member(receiver, name),)
+
+    def _method(self, node: Definition, owner: Class, receiver: Class | Instance) -> Function:
+        """Return a function of a class as it is called for an object or for the class."""
+        decorators = _decorators(node)
+        called_for: Thing | None = receiver
+        if "classmethod" in decorators or getattr(node, "name", "") == "__new__":
+            called_for = receiver.of if isinstance(receiver, Instance) else receiver
+        elif "staticmethod" in decorators or isinstance(receiver, Class):
+            called_for = None
+        return Function(node, owner.body, owner, called_for)
+
+    def _given_to_self(self, of: Class) -> dict[str, list[tuple[ast.expr, Function]]]:
+        """Return what the methods of a class give to each attribute of its objects, with the methods."""
+        if of in self._given:
+            return self._given[of]
+        found = self._given[of] = {}
+        for method in self.methods(of):
+            parameters = [*method.node.args.posonlyargs, *method.node.args.args]
+            for each in () if isinstance(method.node, ast.Lambda) else nodes_of(method.node.body):
+                for target, value in assigned(each):
+                    match target:
+                        case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+                            if parameters and name == parameters[0].arg:
+                                found.setdefault(attribute, []).append((value, method))
+        return found
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> Class:
+        """Return the class of a definition."""
+        if (node, scope) not in self._classes:
+            body = Scope(scope.module, _bindings_of(node.body), scope, is_class=True)
+            self._classes[node, scope] = Class(node, scope, body)
+        return self._classes[node, scope]
+
+    # calls
+
+    def _returned_by(self, call: ast.Call, scope: Scope) -> Things:
+        """Look up what a call returns."""
+        called = _last_name(call.func) if isinstance(call.func, ast.Name) else ""
+        if called == "super":
+            while scope.owner is None and scope.outer is not None:
+                scope = scope.outer
+            is_method = scope.owner is not None and scope.receiver is not None
+            return (Super(scope.owner, scope.receiver),) if is_method else CANT_TELL  # type: ignore[arg-type]
+        callees = self.meant_by(call.func, scope)
+        if not callees and isinstance(call.func, (ast.Subscript, ast.Call)):  # an item of a collection without any
+            return CANT_TELL
+        if all(map(_is_only_made, callees)):  # most calls, whose arguments need not be looked up
+            return tuple(Instance(each) for each in callees if isinstance(each, External))
+        arguments = self._arguments_of(call, scope)
+        by_place = arguments.by_place
+        if called == "getattr" and len(by_place) > 1:
+            names = [each.text for each in by_place[1] if isinstance(each, Text) and "*" not in each.text]
+            found = [self._attribute(thing, name) for thing in by_place[0] for name in names]
+            return _union(*found, *by_place[2:]) if names else CANT_TELL
+        if called == "map" and by_place:
+            arguments = Arguments(by_place[1:])
+            return _union(*(self._call(thing, arguments) for thing in by_place[0]))
+        return _union(*(self._call(thing, arguments) for thing in callees))
+
+    def scopes_of_call(self, call: ast.Call, scope: Scope) -> Iterator[Scope]:
+        """Yield the scopes of functions of the code that a call runs, with its arguments; of a class, `__init__`."""
+        for each in self.meant_by(call.func, scope):
+            called = self._attribute(Instance(each), "__init__") if isinstance(each, Class) else (each,)
+            for function in called:
+                if isinstance(function, Function):
+                    yield self._scope_of(function, self._arguments_of(call, scope))
+
+    def _arguments_of(self, call: ast.Call, scope: Scope) -> Arguments:
+        """Look up the arguments of a call."""
+        by_place = tuple(self.meant_by(node, scope) for node in call.args if not isinstance(node, ast.Starred))
+        by_name = tuple((each.arg, self.meant_by(each.value, scope)) for each in call.keywords if each.arg)
+        unpacked = [node.value for node in call.args if isinstance(node, ast.Starred)]
+        unpacked += [each.value for each in call.keywords if not each.arg]
+        others = (self._all(unpacked, scope) or CANT_TELL) if unpacked else NOTHING
+        return Arguments(by_place, by_name, others)
+
+    def _call(self, thing: Thing, arguments: Arguments) -> Things:
+        """Look up what calling something returns."""
+        match thing:
+            case Class():
+                made = self._attribute(thing, "__new__")
+                own = [each for each in made if isinstance(each, Function)]
+                return _union(*(self._call(each, arguments) for each in own)) or (Instance(thing),)
+            case External():
+                return _returned_elsewhere(thing, arguments)
+            case Function():
+                calls = self._calls.setdefault(thing.node, set())
+                if len(calls) >= MOST_CALLS and (thing, arguments) not in calls:
+                    return CANT_TELL
+                calls.add((thing, arguments))
+                return self._find((thing, arguments), lambda: self._results(thing, arguments))
+            case Member(of=of, name=name):
+                if name in ITEMS:  # such as a class of a dict of classes
+                    return _union((of,), arguments.all)
+                if name.lstrip("_").startswith("from_") or name in FLUENT or name == "__new__":
+                    return (Instance(of) if isinstance(of, (Class, External)) else of,)
+            case Instance(of=Class()):
+                called = self._attribute(thing, "__call__")
+                own = [each for each in called if isinstance(each, Function)]
+                return _union(*(self._call(each, arguments) for each in own))
+            case Instance() | File() | Text() | Super():  # a module that is called returns arrays
+                return NOTHING
+        return CANT_TELL
+
+    def _results(self, function: Function, arguments: Arguments) -> Things:
+        """Look up what a function returns or yields."""
+        scope = self._scope_of(function, arguments)
+        node = function.node
+        if isinstance(node, ast.Lambda):
+            return self.meant_by(node.body, scope)
+        returned = (each for each in nodes_of(node.body) if isinstance(each, (ast.Return, ast.Yield, ast.YieldFrom)))
+        return self._all([each.value for each in returned], scope)
+
+    def _scope_of(self, function: Function, arguments: Arguments) -> Scope:
+        """Return the scope of a call of a function."""
+        key = function, arguments
+        if key not in self._scopes:
+            node = function.node
+            body = [node.body] if isinstance(node, ast.Lambda) else node.body
+            self._scopes[key] = Scope(
+                function.around.module,
+                _bindings_of(body),
+                function.around,
+                self._parameters(function, arguments),
+                owner=function.owner,
+                receiver=function.receiver,
+                function=node,
+            )
+        return self._scopes[key]
+
+    def _parameters(self, function: Function, arguments: Arguments) -> dict[str, Things]:
+        """Return what the parameters of a function stand for in a call."""
+        declared = function.node.args
+        names = [each.arg for each in (*declared.posonlyargs, *declared.args)]
+        defaults = dict(zip(reversed(names), reversed(declared.defaults), strict=False))
+        defaults |= {
+            each.arg: value for each, value in zip(declared.kwonlyargs, declared.kw_defaults, strict=True) if value
+        }
+        found: dict[str, Things] = {}
+        by_place = [*arguments.by_place]
+        if function.receiver is not None and names:
+            by_place.insert(0, (function.receiver,))
+        by_name = dict(arguments.by_name)
+        for name in (*names, *(each.arg for each in declared.kwonlyargs)):
+            if name in names and by_place:
+                found[name] = by_place.pop(0)
+            elif name in by_name:
+                found[name] = by_name.pop(name)
+            else:
+                found[name] = _union(self._all([defaults.get(name)], function.around), arguments.others)
+        if declared.vararg:
+            found[declared.vararg.arg] = _union(*by_place, arguments.others)
+        if declared.kwarg:
+            found[declared.kwarg.arg] = _union(*by_name.values(), arguments.others)
+        return found
+
+
+def _is_only_made(called: Thing) -> bool:
+    """Return whether calling something makes an object of another package, or gives arrays, whatever the arguments."""
+    if isinstance(called, External):
+        return called.is_class and called.name not in CONTAINERS | COLLECTIONS
+    return isinstance(called, Instance) and isinstance(called.of, External)
+
+
+def _returned_elsewhere(called: External, arguments: Arguments) -> Things:
+    """Return what calling a class or a function of another package returns, as far as names tell."""
+    name = called.name
+    if name in NUMBERS:
+        return NOTHING
+    if name in COLLECTIONS:
+        return arguments.all
+    if name in CONTAINERS:
+        return _union((Instance(called),), arguments.all)
+    if called.is_class:
+        return (Instance(called),)
+    # a function that wraps a module, or makes one of a class, as skip_init and partial do
+    given = [each for each in arguments.all if not isinstance(each, (Text, File, Unknown))]
+    made = [
+        Instance(each) for each in given if isinstance(each, Class) or (isinstance(each, External) and each.is_class)
+    ]
+    modules = [each for each in given if not (isinstance(each, External) and not each.is_class)]
+    return _union(modules, made) or CANT_TELL
+
+
+# statements and expressions
+
+
+def nodes_of(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield statements and expressions in the order of the code, with definitions but not what is in them."""
+    waiting = [*body][::-1]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            waiting += node.decorator_list[::-1]
+        elif not isinstance(node, ast.Lambda):
+            waiting += [*ast.iter_child_nodes(node)][::-1]
+
+
+def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what gets a value in a node, each with the value, or with a collection that has the value."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            pairs = [(target, value) for target in targets]
+        case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+            pairs = [(target, value)]
+        case ast.AugAssign(target=target, value=value):
+            pairs = [(target, value)]
+        case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
+            pairs = [(target, value)]
+        case ast.comprehension(target=target, iter=value):
+            pairs = [(target, value)]
+        case ast.withitem(optional_vars=ast.expr() as target, context_expr=value):
+            pairs = [(target, value)]
+        case ast.Call(func=ast.Attribute(value=target, attr=method), args=args) if method in GROWING:
+            pairs = [(target, value) for value in args]
+        case _:
+            return
+    for target, value in pairs:
+        yield from _unpacked(target, value)
+
+
+def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield targets that are no tuples, with their values."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        is_even = len(values) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in target.elts)
+        for k, each in enumerate(target.elts):
+            yield from _unpacked(each, values[k] if is_even else value)
+    elif isinstance(target, ast.Starred):
+        yield from _unpacked(target.value, value)
+    else:
+        yield target, value
+
+
+def _bindings_of(body: Iterable[ast.AST]) -> Bindings:
+    """Return what is given to each name in a module, a class body or a function."""
+    found: Bindings = {}
+    items: list[tuple[str, ast.expr]] = []  # of collections
+    for node in nodes_of(body):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.ImportFrom):
+            module = (node.module or "").rpartition(".")[2]
+            is_near = node.level > 0 or "." not in (node.module or "")
+            for item in node.names:
+                imported = Imported(module if is_near else "", item.name, node.level > 0)
+                found.setdefault("*" if item.name == "*" else item.asname or item.name, []).append(imported)
+        elif isinstance(node, ast.Import):
+            for item in node.names:
+                first, dot, _ = item.name.partition(".")
+                name = item.name.rpartition(".")[2] if item.asname else first
+                # a module of a package is no file of the code, whatever its name
+                imported = Imported("", name, is_relative=False) if dot else Imported(name, "", is_relative=False)
+                found.setdefault(item.asname or first, []).append(imported)
+        else:
+            for target, value in assigned(node):
+                if name := _name_of_collection(target):
+                    items.append((name, value))
+                elif isinstance(target, ast.Name):
+                    given = found.setdefault(target.id, [])
+                    if isinstance(node, ast.Call):  # an item of a collection that grows
+                        items.append((target.id, value))
+                    else:
+                        given.append(value)
+    for name, value in items:
+        if name in found:  # else the collection is one of a scope around
+            found[name].append(value)
+    return found
+
+
+def _name_of_collection(target: ast.AST) -> str:
+    """Return the name of a collection of which a target is an item; empty for others."""
+    is_item = isinstance(target, ast.Subscript)
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target.id if is_item and isinstance(target, ast.Name) else ""
+
+
+def _filled_in_functions(tree: ast.Module) -> frozenset[str]:
+    """Return the names of collections to which functions of a module add items."""
+    functions = [each for each in ast.walk(tree) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    found = set()
+    for function in functions:
+        own = _bindings_of(function.body)
+        for node in nodes_of(function.body):
+            for target, _ in assigned(node):
+                grown = target.id if isinstance(target, ast.Name) and isinstance(node, ast.Call) else ""
+                found |= {_name_of_collection(target) or grown} - own.keys()
+    return frozenset(found)
+
+
+def _decorators(node: Definition) -> set[str]:
+    """Return the last words of the names of decorators."""
+    return set() if isinstance(node, ast.Lambda) else {_last_name(each) for each in node.decorator_list}
+
+
+def _last_name(node: ast.AST) -> str:
+    """Return the last word of a name; empty if a node is none."""
+    name: str = getattr(node, "attr", getattr(node, "id", ""))
+    return name
+
+
+def _text_of(node: ast.AST) -> str | None:
+    """Return the text that an expression makes, with `*` for parts that are not known; None if it makes none."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text_of(part) or "*" for part in parts)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            before, after = _text_of(left), _text_of(right)
+            return None if before is None and after is None else f"{before or '*'}{after or '*'}"
+        case ast.BinOp(left=left, op=ast.Mod()):
+            form = _text_of(left)
+            return form and re.sub(r"%[^a-zA-Z]*[a-zA-Z]", "*", form)
+        case ast.Call(func=ast.Attribute(value=left, attr="format")):
+            form = _text_of(left)
+            return form and re.sub(r"\{[^}]*\}", "*", form)
+    return None

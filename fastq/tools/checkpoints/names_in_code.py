@@ -3,16 +3,21 @@
 A name is looked up in its function, in the functions around that, in its module, and in the modules next to it from
 which it is imported. An attribute of `self` is looked up in the class of the object and in its bases, one of a class
 there alone. A call of a function of the code stands for what that returns for such arguments. Of several assignments to
-a name all count, since code that is not run does not tell which is the last. What can't be told is UNKNOWN.
+a name all count, since code that is not run does not tell which is the last. A parameter stands for what the calls in
+the code pass, or for its default if a call passes nothing; if the code has no such call, it may be anything, too. What
+can't be told is UNKNOWN.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fastq.tools.checkpoints.lookups import Lookups
 
 CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
 # functions and classes that collect items, or return those that are given
@@ -23,9 +28,11 @@ ITEMS = {"get", "items", "values", "pop", "popitem", "copy", "setdefault"}  # me
 # methods of PyTorch that return the module itself
 FLUENT = {"to", "to_empty", "type", "half", "float", "double", "bfloat16", "cuda", "cpu", "eval", "train", "apply"}
 FLUENT |= {"requires_grad_", "share_memory", "append", "extend", "insert"}
-DEEPEST = 60  # lookups within lookups
+# functions that give an object something under a name, and the parameters for that name and that thing
+NAMING = {"setattr": (), "__setattr__": (), "register_parameter": ("name", "param")}
+NAMING |= dict.fromkeys(("add_module", "register_module"), ("name", "module"))
+CONSTRUCTORS = {"__init__", "__new__", "__post_init__"}
 MOST_CALLS = 64  # of one function, with different arguments
-MOST_LOOKUPS = 1_000_000  # for all the code of a model: some seconds
 
 Things = tuple["Thing", ...]  # in the order of the code, each once
 NOTHING: Things = ()
@@ -41,9 +48,8 @@ class Scope:
     outer: Scope | None = None
     arguments: Mapping[str, Things] = field(default_factory=dict)
     is_class: bool = False
-    owner: Class | None = None  # the class that has the method, and what the method is called for
-    receiver: Thing | None = None
-    function: Definition | None = None
+    function: Function | None = None
+    is_of_all_calls: bool = False  # whether parameters stand for what any of its calls gives to them
     filled: frozenset[str] = frozenset()  # names of a module whose collections get items in functions
 
 
@@ -138,6 +144,19 @@ class Imported:
 
 
 @dataclass(frozen=True)
+class CallSite:
+    """A call in the code that runs a function of the code, or that gives it to a function which may run it."""
+
+    call: ast.Call
+    scope: Scope
+    function: Function
+    is_direct: bool
+
+
+Body = tuple[list[ast.AST], Scope]  # the statements and expressions of a module, a class or a function
+
+
+@dataclass(frozen=True)
 class Arguments:
     """The arguments of a call."""
 
@@ -171,25 +190,22 @@ class Code:
         }
         self._classes: dict[tuple[ast.ClassDef, Scope], Class] = {}
         self._ancestors: dict[Class, list[Class | External]] = {}
-        self._calls: dict[Definition, set[tuple[Function, Arguments]]] = {}
-        self._scopes: dict[tuple[Function, Arguments], Scope] = {}
+        self._contexts: dict[Definition, set[tuple[Function, Arguments]]] = {}
+        self._scopes: dict[tuple[Function, Arguments | None], Scope] = {}
         self._given: dict[Class, dict[str, list[tuple[ast.expr, Function]]]] = {}
-        # lookups by what they look for: what they found, which are settled, which were asked for, and which have begun
-        self._found: dict[tuple[object, ...], Things] = {}
-        self._settled: set[tuple[object, ...]] = set()
-        self._asked: set[tuple[object, ...]] = set()
-        self._open: set[tuple[object, ...]] = set()
-        self._depth = 0
-        self._lookups = 0
-        self._is_circular = self._has_grown = False
+        self._call_sites: dict[Function | Definition, list[CallSite]] = {}  # by what they run, for whatever object, too
+        self._lookups: Lookups[Thing] = Lookups(UNKNOWN)
+        self._bodies = [*self._bodies_of_all()]  # of a method, one for each class that has it
+        self._functions = {scope.function for _, scope in self._bodies if scope.function is not None}
+        self._find_call_sites()
+        # functions that run while modules are made
+        uncalled = {each for each in self._functions if each.receiver is None and not self._calls(each)}
+        self._making = self._run_by({each for each in self._functions if _is_constructor(each)} | uncalled)
 
     # the parts of the code
 
-    def bodies(self) -> Iterator[tuple[list[ast.AST], Scope]]:
-        """Yield the statements and expressions of each module and function with their scope.
-
-        A method comes once for each class that has it, since it is called for objects of all of them.
-        """
+    def _bodies_of_all(self) -> Iterator[Body]:
+        """Yield the body of each module, class and function."""
         classes: dict[ast.ClassDef, Class] = {}
         for name, tree in self._files.items():
             self._add_classes(tree.body, self._modules[name], classes)
@@ -197,20 +213,22 @@ class Code:
             yield nodes, self._modules[name]
             yield from self._bodies_of_functions(nodes, self._modules[name])
         for each in classes.values():
+            nodes = [*nodes_of(each.node.body)]
+            yield nodes, each.body
+            yield from self._bodies_of_functions((node for node in nodes if isinstance(node, ast.Lambda)), each.body)
             for method in self.methods(each):
                 nodes, scope = self.body_of(method)
                 yield nodes, scope
                 yield from self._bodies_of_functions(nodes, scope)
 
-    def body_of(self, function: Function) -> tuple[list[ast.AST], Scope]:
-        """Return the statements and expressions of a function, and their scope for any arguments."""
-        body = [function.node.body] if isinstance(function.node, ast.Lambda) else function.node.body
-        return [*nodes_of(body)], self._scope_of(function, ANY_ARGUMENTS)
+    def body_of(self, function: Function) -> Body:
+        """Return the statements and expressions of a function, and their scope for all of its calls."""
+        return [*nodes_of(_statements_of(function.node))], self._scope_of(function)
 
-    def _bodies_of_functions(self, nodes: Iterable[ast.AST], scope: Scope) -> Iterator[tuple[list[ast.AST], Scope]]:
+    def _bodies_of_functions(self, nodes: Iterable[ast.AST], scope: Scope) -> Iterator[Body]:
         """Yield the bodies of the functions among some nodes, and of those in them."""
         for node in nodes:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(node, Definition):
                 inner_nodes, inner = self.body_of(Function(node, scope))
                 yield inner_nodes, inner
                 yield from self._bodies_of_functions(inner_nodes, inner)
@@ -219,10 +237,78 @@ class Code:
         """Add the classes in a body, and in the functions and classes in it."""
         for node in nodes_of(body):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._add_classes(node.body, self._scope_of(Function(node, scope), ANY_ARGUMENTS), classes)
+                self._add_classes(node.body, self._scope_of(Function(node, scope)), classes)
             elif isinstance(node, ast.ClassDef):
                 classes[node] = self._class(node, scope)
                 self._add_classes(node.body, classes[node].body, classes)
+
+    # who calls whom
+
+    def _find_call_sites(self) -> None:
+        """Find the calls of each function of the code, for which parameters may still be anything.
+
+        What lookups found before that is forgotten. Functions that only call each other count as if nothing did.
+        """
+        found: dict[Function | Definition, list[CallSite]] = {}
+        for nodes, scope in self._bodies:
+            for node in nodes:
+                for site in self._sites_of(node, scope) if isinstance(node, ast.Call) else ():
+                    found.setdefault(site.function, []).append(site)
+                    found.setdefault(site.function.node, []).append(site)
+        self._lookups = Lookups(UNKNOWN)
+        self._ancestors = {}
+        self._contexts = {}
+        self._call_sites = found
+        for each in self._functions - self._run_by({each for each in self._functions if not self._calls(each)}):
+            found.pop(each, None)
+            found.pop(each.node, None)
+
+    def _sites_of(self, call: ast.Call, scope: Scope) -> Iterator[CallSite]:
+        """Yield the functions that a call runs; of a class that is `__init__`."""
+        callees = self.meant_by(call.func, scope)
+        for function in self._functions_of(callees):
+            yield CallSite(call, scope, function, is_direct=True)
+        if any(isinstance(each, External) for each in callees):  # as `partial` is
+            for given in (*call.args, *(each.value for each in call.keywords)):
+                for function in self._functions_of(self.meant_by(given, scope)):
+                    yield CallSite(call, scope, function, is_direct=False)
+
+    def _functions_of(self, things: Things) -> Iterator[Function]:
+        """Yield the functions of the code that calling things runs."""
+        for each in things:
+            called = self._attribute(Instance(each), "__init__") if isinstance(each, Class) else (each,)
+            yield from (function for function in called if isinstance(function, Function))
+
+    def _calls(self, function: Function) -> list[CallSite]:
+        """Return the calls of a function; of a method those for the same class, or for others if there are none."""
+        return self._call_sites.get(function) or self._call_sites.get(function.node) or []
+
+    def _run_by(self, functions: set[Function]) -> set[Function]:
+        """Return some functions with those that they call, or that code outside of functions calls."""
+        found = functions
+        more = found
+        while more:
+            more = {each for each in self._functions - found if any(_is_in(found, site) for site in self._calls(each))}
+            found = found | more
+        return found
+
+    def bodies(self) -> Iterator[Body]:
+        """Yield the body of each module and function; of a function once for each of its calls in the code."""
+        for nodes, scope in self._bodies:
+            if scope.is_class:  # of which objects have no items of their own
+                continue
+            of_calls = [] if scope.function is None else self._scopes_of_calls(scope.function)
+            for each in of_calls or [scope]:
+                yield nodes, each
+
+    def _scopes_of_calls(self, function: Function) -> list[Scope]:
+        """Return the scopes of a function by its calls, each once."""
+        arguments = (self._arguments_at(site, function) for site in self._calls(function))
+        return [self._scope_of(function, each) for each in dict.fromkeys(arguments)]
+
+    def makes_modules(self, scope: Scope) -> bool:
+        """Return whether a scope is that of code which runs while modules are made, not when these are called."""
+        return scope.function is None or scope.function in self._making
 
     def methods(self, of: Class) -> Iterator[Function]:
         """Yield the functions that a class and its bases in the code define, as they are called for its objects."""
@@ -251,48 +337,7 @@ class Code:
 
     def meant_by(self, node: ast.AST | Imported, scope: Scope) -> Things:
         """Return all that an expression, a definition or an import may stand for."""
-        return self._find((node, scope), lambda: self._meaning(node, scope))
-
-    def _find(self, key: tuple[object, ...], look: Callable[[], Things]) -> Things:
-        """Return what a lookup finds, which is kept.
-
-        One that comes to ask for itself, as that of `x` in `x = x.to(device)`, gets what was found so far, and all are
-        repeated until they find nothing more. That ends, since what was found stays and there are at most MOST_LOOKUPS.
-        """
-        if key in self._settled:
-            return self._found[key]
-        if not self._depth:
-            while self._look_again(key, look):
-                pass
-            self._settled |= self._asked
-            return self._found[key]
-        if key not in self._asked:
-            self._look_again(key, look)
-        elif key in self._open:
-            self._is_circular = True
-        return self._found[key]
-
-    def _look_again(self, key: tuple[object, ...], look: Callable[[], Things]) -> bool:
-        """Look something up once more; return whether this has to be repeated."""
-        if not self._depth:
-            self._asked, self._is_circular, self._has_grown = set(), False, False
-        before = self._found.setdefault(key, NOTHING)
-        self._asked.add(key)
-        self._lookups += 1
-        if self._depth > DEEPEST or self._lookups > MOST_LOOKUPS:
-            found = CANT_TELL
-        else:
-            self._depth += 1
-            self._open.add(key)
-            try:
-                found = look()
-            except RecursionError:  # an expression of hundreds of others
-                found = CANT_TELL
-            self._open.remove(key)
-            self._depth -= 1
-        self._found[key] = _union(before, found)
-        self._has_grown |= self._found[key] != before
-        return self._is_circular and self._has_grown
+        return self._lookups.find((node, scope), lambda: self._meaning(node, scope))
 
     def _all(self, nodes: Iterable[ast.AST | Imported | None], scope: Scope) -> Things:
         """Return all that several expressions may stand for."""
@@ -300,7 +345,7 @@ class Code:
 
     def _meaning(self, node: ast.AST | Imported, scope: Scope) -> Things:
         """Look up an expression, a definition or an import."""
-        if isinstance(node, ast.expr) and (text := _text_of(node)) is not None:
+        if isinstance(node, ast.expr) and (text := text_of(node)) is not None:
             return (Text(text),)
         match node:
             case ast.Name():
@@ -340,9 +385,23 @@ class Code:
         while at is not None:
             if (at is scope or not at.is_class) and (name in at.arguments or name in at.bindings):
                 others = CANT_TELL if name in at.filled else NOTHING
-                return _union(at.arguments.get(name, NOTHING), self._all(at.bindings.get(name, ()), at), others)
+                return _union(self._given_to(name, at), self._all(at.bindings.get(name, ()), at), others)
             at = at.outer
         return self._named_by_star(name, scope.module) or (External(name),)
+
+    def _given_to(self, name: str, scope: Scope) -> Things:
+        """Look up what calls of a function give to a parameter; nothing if it has none of this name."""
+        function = scope.function
+        if function is None or not (scope.is_of_all_calls and name in scope.arguments):
+            return scope.arguments.get(name, NOTHING)
+        if not self._calls(function):
+            return scope.arguments[name]
+        return self._lookups.find((name, scope), lambda: self._given_by_calls(name, function))
+
+    def _given_by_calls(self, name: str, function: Function) -> Things:
+        """Look up what the calls of a function in the code give to a parameter."""
+        of_calls = (self._arguments_at(site, function) for site in self._calls(function))
+        return _union(*(self._parameters(function, each).get(name, NOTHING) for each in of_calls))
 
     def _named_by_star(self, name: str, module: str) -> Things:
         """Look up a name in the modules of the code of which a module imports all names."""
@@ -351,7 +410,8 @@ class Code:
             other = self._modules.get(star.module) if isinstance(star, Imported) else None
             if other is not None and other.module != module:
                 key = name, other
-                found = _union(found, self._find(key, lambda other=other: self._of_module(name, other)))  # type: ignore[misc]
+                look = functools.partial(self._of_module, name, other)
+                found = _union(found, self._lookups.find(key, look))
         return found
 
     def _of_module(self, name: str, scope: Scope) -> Things:
@@ -406,7 +466,7 @@ class Code:
                 found = _union(found, self.meant_by(node, defined[0].body))
         if isinstance(receiver, Instance):
             for value, method in self._given_to_self(of).get(name, ()):
-                found = _union(found, self.meant_by(value, self._scope_of(method, ANY_ARGUMENTS)))
+                found = _union(found, self.meant_by(value, self._scope_of(method)))
         return found or (Member(receiver, name),)
 
     def _method(self, node: Definition, owner: Class, receiver: Class | Instance) -> Function:
@@ -427,11 +487,16 @@ class Code:
         for method in self.methods(of):
             parameters = [*method.node.args.posonlyargs, *method.node.args.args]
             for each in () if isinstance(method.node, ast.Lambda) else nodes_of(method.node.body):
-                for target, value in assigned(each):
-                    match target:
-                        case ast.Attribute(value=ast.Name(id=name), attr=attribute):
-                            if parameters and name == parameters[0].arg:
-                                found.setdefault(attribute, []).append((value, method))
+                given = [
+                    (target.value, target.attr, value)
+                    for target, value in assigned(each)
+                    if isinstance(target, ast.Attribute)
+                ]
+                if (named := named_by(each)) and named.owner is not None:
+                    given.append((named.owner, text_of(named.name) or "", named.value))
+                for owner, attribute, value in given:
+                    if isinstance(owner, ast.Name) and parameters and owner.id == parameters[0].arg:
+                        found.setdefault(attribute, []).append((value, method))
         return found
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> Class:
@@ -447,10 +512,10 @@ class Code:
         """Look up what a call returns."""
         called = _last_name(call.func) if isinstance(call.func, ast.Name) else ""
         if called == "super":
-            while scope.owner is None and scope.outer is not None:
-                scope = scope.outer
-            is_method = scope.owner is not None and scope.receiver is not None
-            return (Super(scope.owner, scope.receiver),) if is_method else CANT_TELL  # type: ignore[arg-type]
+            method = method_around(scope)
+            if method is None or method.owner is None or method.receiver is None:
+                return CANT_TELL
+            return (Super(method.owner, method.receiver),)
         callees = self.meant_by(call.func, scope)
         if not callees and isinstance(call.func, (ast.Subscript, ast.Call)):  # an item of a collection without any
             return CANT_TELL
@@ -467,14 +532,6 @@ class Code:
             return _union(*(self._call(thing, arguments) for thing in by_place[0]))
         return _union(*(self._call(thing, arguments) for thing in callees))
 
-    def scopes_of_call(self, call: ast.Call, scope: Scope) -> Iterator[Scope]:
-        """Yield the scopes of functions of the code that a call runs, with its arguments; of a class, `__init__`."""
-        for each in self.meant_by(call.func, scope):
-            called = self._attribute(Instance(each), "__init__") if isinstance(each, Class) else (each,)
-            for function in called:
-                if isinstance(function, Function):
-                    yield self._scope_of(function, self._arguments_of(call, scope))
-
     def _arguments_of(self, call: ast.Call, scope: Scope) -> Arguments:
         """Look up the arguments of a call."""
         by_place = tuple(self.meant_by(node, scope) for node in call.args if not isinstance(node, ast.Starred))
@@ -483,6 +540,15 @@ class Code:
         unpacked += [each.value for each in call.keywords if not each.arg]
         others = (self._all(unpacked, scope) or CANT_TELL) if unpacked else NOTHING
         return Arguments(by_place, by_name, others)
+
+    def _arguments_at(self, site: CallSite, function: Function) -> Arguments:
+        """Look up the arguments that a function gets by a call of it, which may be for an object of another class."""
+        arguments = self._arguments_of(site.call, site.scope)
+        if not site.is_direct:
+            return replace(arguments, by_place=(), others=CANT_TELL)
+        if function.receiver is not None and site.function.receiver is None:  # as `Base.__init__(self)` passes it
+            return replace(arguments, by_place=arguments.by_place[1:])
+        return arguments
 
     def _call(self, thing: Thing, arguments: Arguments) -> Things:
         """Look up what calling something returns."""
@@ -494,11 +560,11 @@ class Code:
             case External():
                 return _returned_elsewhere(thing, arguments)
             case Function():
-                calls = self._calls.setdefault(thing.node, set())
-                if len(calls) >= MOST_CALLS and (thing, arguments) not in calls:
+                contexts = self._contexts.setdefault(thing.node, set())
+                if len(contexts) >= MOST_CALLS and (thing, arguments) not in contexts:
                     return CANT_TELL
-                calls.add((thing, arguments))
-                return self._find((thing, arguments), lambda: self._results(thing, arguments))
+                contexts.add((thing, arguments))
+                return self._lookups.find((thing, arguments), lambda: self._results(thing, arguments))
             case Member(of=of, name=name):
                 if name in ITEMS:  # such as a class of a dict of classes
                     return _union((of,), arguments.all)
@@ -521,20 +587,17 @@ class Code:
         returned = (each for each in nodes_of(node.body) if isinstance(each, (ast.Return, ast.Yield, ast.YieldFrom)))
         return self._all([each.value for each in returned], scope)
 
-    def _scope_of(self, function: Function, arguments: Arguments) -> Scope:
-        """Return the scope of a call of a function."""
+    def _scope_of(self, function: Function, arguments: Arguments | None = None) -> Scope:
+        """Return the scope of a call of a function, or the one of all its calls."""
         key = function, arguments
         if key not in self._scopes:
-            node = function.node
-            body = [node.body] if isinstance(node, ast.Lambda) else node.body
             self._scopes[key] = Scope(
                 function.around.module,
-                _bindings_of(body),
+                _bindings_of(_statements_of(function.node)),
                 function.around,
-                self._parameters(function, arguments),
-                owner=function.owner,
-                receiver=function.receiver,
-                function=node,
+                self._parameters(function, ANY_ARGUMENTS if arguments is None else arguments),
+                function=function,
+                is_of_all_calls=arguments is None,
             )
         return self._scopes[key]
 
@@ -563,6 +626,34 @@ class Code:
         if declared.kwarg:
             found[declared.kwarg.arg] = _union(*by_name.values(), arguments.others)
         return found
+
+
+def _is_constructor(function: Function) -> bool:
+    """Return whether a function makes an object of its class."""
+    return not isinstance(function.node, ast.Lambda) and function.node.name in CONSTRUCTORS
+
+
+def _is_in(functions: set[Function], site: CallSite) -> bool:
+    """Return whether a call is in one of some functions, or in none."""
+    return site.scope.function is None or site.scope.function in functions
+
+
+def method_around(scope: Scope) -> Function | None:
+    """Return the method whose scope this is, or in whose scope this is; None if there is none."""
+    at: Scope | None = scope
+    while at is not None:
+        if at.function is not None and at.function.owner is not None:
+            return at.function
+        at = at.outer
+    return None
+
+
+def is_receiver(name: str, scope: Scope) -> bool:
+    """Return whether a name is that of the object for which a method is called, as `self` is."""
+    method = method_around(scope)
+    if method is None or method.receiver is None:
+        return False
+    return name in [each.arg for each in (*method.node.args.posonlyargs, *method.node.args.args)][:1]
 
 
 def _is_only_made(called: Thing) -> bool:
@@ -601,10 +692,19 @@ def nodes_of(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            waiting += node.decorator_list[::-1]
-        elif not isinstance(node, ast.Lambda):
+        if isinstance(node, ast.ClassDef):
+            waiting += [*node.decorator_list, *node.bases][::-1]
+        elif isinstance(node, Definition):
+            decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+            defaults = (each for each in (*node.args.defaults, *node.args.kw_defaults) if each is not None)
+            waiting += [*decorators, *defaults][::-1]
+        else:
             waiting += [*ast.iter_child_nodes(node)][::-1]
+
+
+def _statements_of(node: Definition) -> list[ast.stmt] | list[ast.expr]:
+    """Return the statements of a function; of a lambda, its expression."""
+    return [node.body] if isinstance(node, ast.Lambda) else node.body
 
 
 def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -622,12 +722,35 @@ def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             pairs = [(target, value)]
         case ast.withitem(optional_vars=ast.expr() as target, context_expr=value):
             pairs = [(target, value)]
-        case ast.Call(func=ast.Attribute(value=target, attr=method), args=args) if method in GROWING:
-            pairs = [(target, value) for value in args]
+        case ast.Call(func=ast.Attribute(value=target, attr=method), args=args, keywords=named) if method in GROWING:
+            pairs = [(target, value) for value in (*args, *(each.value for each in named))]
         case _:
             return
     for target, value in pairs:
         yield from _unpacked(target, value)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a call gives an object under a name, all three as expressions."""
+
+    owner: ast.expr | None
+    name: ast.expr
+    value: ast.expr
+
+
+def named_by(node: ast.AST) -> Named | None:
+    """Return what a call of `setattr` or `add_module` and their like gives an object; None for other nodes."""
+    match node:
+        case ast.Call(func=(ast.Name(id=called) | ast.Attribute(attr=called)) as func, args=args) if called in NAMING:
+            by_name = {each.arg: each.value for each in node.keywords}
+            given = [*args, *(by_name[each] for each in NAMING[called] if each in by_name)]
+            if len(given) < 2:
+                return None
+            *before, name, value = given
+            owner = before[0] if before else getattr(func, "value", None)
+            return Named(owner, name, value)
+    return None
 
 
 def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -711,20 +834,20 @@ def _last_name(node: ast.AST) -> str:
     return name
 
 
-def _text_of(node: ast.AST) -> str | None:
+def text_of(node: ast.AST) -> str | None:
     """Return the text that an expression makes, with `*` for parts that are not known; None if it makes none."""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return "".join(_text_of(part) or "*" for part in parts)
+            return "".join(text_of(part) or "*" for part in parts)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            before, after = _text_of(left), _text_of(right)
+            before, after = text_of(left), text_of(right)
             return None if before is None and after is None else f"{before or '*'}{after or '*'}"
         case ast.BinOp(left=left, op=ast.Mod()):
-            form = _text_of(left)
+            form = text_of(left)
             return form and re.sub(r"%[^a-zA-Z]*[a-zA-Z]", "*", form)
         case ast.Call(func=ast.Attribute(value=left, attr="format")):
-            form = _text_of(left)
+            form = text_of(left)
             return form and re.sub(r"\{[^}]*\}", "*", form)
     return None

@@ -7,10 +7,12 @@ modules called places; so does one with a container, `self.places = nn.ModuleLis
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple
 
 from fastq.tools.checkpoints.names_in_code import (
     CONTAINERS,
@@ -23,6 +25,9 @@ from fastq.tools.checkpoints.names_in_code import (
     Text,
     Unknown,
     assigned,
+    is_receiver,
+    named_by,
+    text_of,
 )
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING, NUMBERED, OTHER_LAYER
 
@@ -32,14 +37,27 @@ TRANSPOSED = "Conv1D"  # a class of transformers, whose weights are stored as (i
 OWN_WEIGHT = "a class with a weight of its own"  # in place of the name of one that is neither Linear nor a table
 NOT_TOLD = "what the code does not tell"  # in place of the name of a class
 ANY_NAME = "*"
-# functions that give something a name, and the argument that is the name; the next one is what gets it
-NAMING = {"setattr": 1, "add_module": 0, "register_module": 0, "register_parameter": 0}
 NOTHING_KNOWN: frozenset[str] = frozenset()
 # methods of containers whose arguments become items
 ADDING = {"__init__", "append", "extend", "insert", "update", "add_module", "register_module"}
+OF_ITEMS = {"dict", "OrderedDict", "update"}  # what takes items by keyword
 
 Classes = Mapping[str, frozenset[str]]
-Body = tuple[list[ast.AST], Scope]  # the statements and expressions of a function
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """What the code of a model tells of its modules.
+
+    `classes` has the classes of modules by their own names, which may have `*` for parts that are not known; `unread`
+    has the files that are not read, each with the reason.
+    """
+
+    classes: Classes = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_CODE = OwnCode()
 
 
 def has_own_code(config: Mapping[str, Any]) -> bool:
@@ -47,49 +65,55 @@ def has_own_code(config: Mapping[str, Any]) -> bool:
     return isinstance(config.get("auto_map"), dict)
 
 
-def classes_in_code(folder: Path, config: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Return the classes that the code of a model gives to each attribute of its modules; empty without such code.
+def read_own_code(folder: Path, config: Mapping[str, Any]) -> OwnCode:
+    """Return what the code of a model tells of its modules; nothing without such code."""
+    files: dict[str, ast.Module] = {}
+    unread: dict[str, str] = {}
+    for file in sorted(folder.glob("*.py")) if has_own_code(config) else ():
+        if file.is_file():
+            try:
+                files[file.stem] = _parsed(file)
+            except ValueError as error:
+                unread[file.name] = str(error)
+    return OwnCode(_classes_in(Code(files)), unread)
+
+
+def _parsed(file: Path) -> ast.Module:
+    """Return the code in a file; raise ValueError if it is not read."""
+    if file.stat().st_size > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the code
+            return ast.parse(file.read_bytes())
+    except SyntaxError as error:  # code of a newer Python, or no code at all
+        raise ValueError(f"{error.msg}, line {error.lineno}" if error.lineno else error.msg) from error
+    except (RecursionError, MemoryError) as error:
+        raise ValueError("its expressions are nested too deeply") from error
+
+
+def _classes_in(code: Code) -> dict[str, frozenset[str]]:
+    """Return the classes that code gives to each attribute of its modules.
 
     A class of the code itself counts as Linear, or as a table, if it is derived from one; else as OWN_WEIGHT if it
-    gives itself an attribute called weight. What can't be told is NOT_TOLD. A name may have `*` for parts that are not
-    known.
+    gives itself an attribute called weight. What can't be told is NOT_TOLD.
     """
-    files = {}
-    for file in sorted(folder.glob("*.py")) if has_own_code(config) else ():
-        if file.is_file() and file.stat().st_size <= LARGEST:
-            try:
-                files[file.stem] = ast.parse(file.read_bytes())
-            except (SyntaxError, ValueError, RecursionError, MemoryError):  # code of a newer Python, or no code at all
-                continue
-    code = Code(files)
     found: dict[str, set[str]] = {}
     passed: dict[str, set[str]] = {}
-    bodies = [*code.bodies()]
-    for nodes, scope in [*bodies, *_calls_that_name(bodies, code)]:
+    for nodes, scope in code.bodies():
+        makes_modules = code.makes_modules(scope)
         for node in nodes:
-            for name, value in _given_in(node, scope, code):
-                classes = _classes_meant_by(value, scope, code)
+            for given in _given_in(node, scope, code):
+                classes = _classes_meant_by(given.value, scope, code)
+                if not (makes_modules or given.is_own):  # where modules are called, whose results are no modules
+                    classes.discard(NOT_TOLD)
                 # what a caller passes, as to set_input_embeddings, tells nothing of what the code makes
-                is_passed = isinstance(value, (ast.Name, ast.Attribute)) and classes == {NOT_TOLD}
-                (passed if is_passed else found).setdefault(name, set()).update(classes)
+                is_passed = isinstance(given.value, (ast.Name, ast.Attribute)) and classes == {NOT_TOLD}
+                (passed if is_passed else found).setdefault(given.name, set()).update(classes)
     found = passed | {name: classes for name, classes in found.items() if classes}
     of_any_name = found.pop(ANY_NAME, set())
     if OWN_WEIGHT in of_any_name or any(map(_is_table, of_any_name)):
         found[ANY_NAME] = {NOT_TOLD}
-    return {name: frozenset(classes) for name, classes in found.items()}
-
-
-def _calls_that_name(bodies: Iterable[Body], code: Code) -> Iterator[Body]:
-    """Yield the functions that give modules names which their callers pass, each with the arguments of a call."""
-    naming: dict[object, list[ast.AST]] = {}
-    for nodes, scope in bodies:
-        if any(name == ANY_NAME for node in nodes for name, _ in _given_in(node, scope, code)):
-            naming[scope.function] = nodes
-    for nodes, scope in bodies if naming else ():
-        for node in nodes:
-            for called in code.scopes_of_call(node, scope) if isinstance(node, ast.Call) else ():
-                if called.function in naming:
-                    yield naming[called.function], called
+    return {name: frozenset(classes) for name, classes in found.items() if classes}
 
 
 def _classes_meant_by(value: ast.expr, scope: Scope, code: Code) -> set[str]:
@@ -130,31 +154,51 @@ def _classes_of_items(container: Class, code: Code) -> set[str]:
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name(id="self") | ast.Call(func=ast.Name(id="super")), attr=called),
                     args=args,
+                    keywords=keywords,
                 ) if called in ADDING:
-                    found = found.union(*(_classes_meant_by(each, scope, code) for each in args))
+                    given = [*args, *(each.value for each in keywords)]
+                    found = found.union(*(_classes_meant_by(each, scope, code) for each in given))
     return found or {NOT_TOLD}
 
 
-def _given_in(node: ast.AST, scope: Scope, code: Code) -> Iterator[tuple[str, ast.expr]]:
-    """Yield attributes, and items of dicts and of lists of pairs, that get a value in a node, with the value."""
+class Given(NamedTuple):
+    """What an attribute or an item gets as its value."""
+
+    name: str
+    value: ast.expr
+    is_own: bool  # whether it is one of `self`, or of what `self` has
+
+
+def _given_in(node: ast.AST, scope: Scope, code: Code) -> Iterator[Given]:
+    """Yield the attributes, and the items of dicts and of lists of pairs, that get a value in a node."""
     for target, value in assigned(node):
         owner = target
+        is_own = _is_own(target, scope)
         while isinstance(owner, ast.Subscript):  # an item, whose name may be the index
-            yield from ((name, value) for name in _texts(owner.slice, scope, code))
+            yield from (Given(name, value, is_own) for name in _texts(owner.slice, scope, code))
             owner = owner.value
         if isinstance(owner, ast.Attribute):
-            yield owner.attr, value
+            yield Given(owner.attr, value, is_own)
+    if named := named_by(node):
+        is_own = named.owner is not None and _is_own(named.owner, scope)
+        names = _texts(named.name, scope, code) or [ANY_NAME]
+        yield from (Given(name, named.value, is_own) for name in names)
     match node:
-        case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=args) if called in NAMING:
-            named = args[NAMING[called] : NAMING[called] + 2]
-            if len(named) == 2:
-                names = _texts(named[0], scope, code) or [ANY_NAME]
-                yield from ((name, named[1]) for name in names)
         case ast.Tuple(elts=[key, value]):
-            yield from ((name, value) for name in _texts(key, scope, code))
+            yield from (Given(name, value, is_own=False) for name in _texts(key, scope, code))
         case ast.Dict(keys=keys, values=values):
-            for named_by, item in zip(keys, values, strict=True):
-                yield from ((name, item) for name in (_texts(named_by, scope, code) if named_by else ()))
+            for named_by_key, item in zip(keys, values, strict=True):
+                if named_by_key is not None:
+                    yield from (Given(name, item, is_own=False) for name in _texts(named_by_key, scope, code))
+        case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), keywords=keywords) if called in OF_ITEMS:
+            yield from (Given(each.arg, each.value, is_own=False) for each in keywords if each.arg)
+
+
+def _is_own(target: ast.expr, scope: Scope) -> bool:
+    """Return whether an expression is the object of a method, or part of it, as `self.layers[0].proj` is."""
+    while isinstance(target, (ast.Attribute, ast.Subscript, ast.Call)):
+        target = target.func if isinstance(target, ast.Call) else target.value
+    return isinstance(target, ast.Name) and (target.id == "super" or is_receiver(target.id, scope))
 
 
 def _texts(node: ast.expr, scope: Scope, code: Code) -> list[str]:
@@ -165,25 +209,18 @@ def _texts(node: ast.expr, scope: Scope, code: Code) -> list[str]:
 def _creates_weight(scope: ast.ClassDef) -> bool:
     """Return whether the code of a class gives `self` an attribute called weight."""
     for node in ast.walk(scope):
-        match node:
-            case ast.Assign() | ast.AnnAssign(value=ast.expr()) if any(
-                _is_own(target) and target.attr == "weight" for target, _ in assigned(node)
-            ):
+        targets = (target for target, _ in assigned(node)) if isinstance(node, (ast.Assign, ast.AnnAssign)) else ()
+        for target in targets:
+            if isinstance(target, ast.Attribute) and _is_self(target.value) and target.attr == "weight":
                 return True
-            case (
-                ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="self"), attr="register_parameter"),
-                    args=[ast.Constant(value="weight"), *_],
-                )
-                | ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id="self"), ast.Constant(value="weight"), *_])
-            ):
-                return True
+        named = named_by(node)
+        if named and _is_self(named.owner) and text_of(named.name) == "weight":
+            return True
     return False
 
 
-def _is_own(target: ast.expr) -> TypeGuard[ast.Attribute]:
-    """Return whether an expression is an attribute of `self`."""
-    return isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+def _is_self(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def kind_in_code(module: str, classes: Classes) -> str | None:
@@ -224,19 +261,24 @@ def _is_table(name: str) -> bool:
     return name in ("Embedding", "EmbeddingBag") or name.endswith("ParallelEmbedding")
 
 
-def taken_for_linear(modules: Iterable[str], config: Mapping[str, Any], classes: Classes) -> list[str]:
+def taken_for_linear(modules: Iterable[str], config: Mapping[str, Any], code: OwnCode) -> list[str]:
     """Return the modules that may not be Linear, where code may say so.
 
     Outside the layers these are all of which no name and no code tells that they are. In the layers they are those
     whose name the code gives to modules of other classes, too, to those of unknown classes only, or to what can't be
-    told.
+    told; and those whose name it does not have, if a file of it is not read.
     """
     if config.get("model_type") and not has_own_code(config):  # transformers has the code
         return []
-    return [module for module in modules if _may_be_another(_classes_of(module, classes), NUMBERED.search(module))]
+    found = []
+    for module in modules:
+        is_known_by_name = NUMBERED.search(module) is not None and not code.unread
+        if _may_be_another(_classes_of(module, code.classes), is_known_by_name):
+            found.append(module)
+    return found
 
 
-def _may_be_another(classes: frozenset[str], in_layers: object) -> bool:
+def _may_be_another(classes: frozenset[str], is_known_by_name: bool) -> bool:
     is_other = not classes.isdisjoint((OWN_WEIGHT, NOT_TOLD)) or any(map(_is_table, classes))
-    of_unknown = classes - CONTAINERS and not any(map(_is_linear, classes))
-    return bool(is_other or of_unknown or not (in_layers or LINEAR in classes))
+    of_unknown = bool(classes - CONTAINERS) and not any(map(_is_linear, classes))
+    return is_other or of_unknown or not (is_known_by_name or LINEAR in classes)

@@ -87,8 +87,11 @@ def _reason_text(reason: str) -> str:
 
 
 def lines_on_assumptions(plan: Plan, source: ModelFolder) -> Iterator[str]:
-    """Yield a line on matrices outside the layers of which no name and no code tells that they are Linear."""
-    if plan.assumed:
-        why = "the model has code of its own" if has_own_code(source.config) else f"{CONFIG} has no model_type"
+    """Yield a line on matrices of which no name and no code tells that they are Linear, and on unread code."""
+    why = "; ".join(f"{file} could not be read as Python ({reason})" for file, reason in plan.unread_code.items())
+    if why and not plan.assumed:
+        yield f"{why}: other code of the model says that all matrices are of Linear layers"
+    elif plan.assumed:
+        why = why or ("the model has code of its own" if has_own_code(source.config) else f"{CONFIG} has no model_type")
         taken = "is taken for a Linear layer" if len(plan.assumed) == 1 else "are taken for Linear layers"
         yield f"{why}: {some_of(plan.assumed)} {taken}; --ignore leaves others"

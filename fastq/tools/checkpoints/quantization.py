@@ -27,7 +27,7 @@ from fastq.tools.checkpoints.encoding import (
 from fastq.tools.checkpoints.experts import Stack, metadata_of_stacks
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.fused_modules import fused_with, read_as_one
-from fastq.tools.checkpoints.own_code import classes_in_code
+from fastq.tools.checkpoints.own_code import read_own_code
 from fastq.tools.checkpoints.plan_notes import MOST_OPTIONS
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization_config import quantized_config
@@ -65,8 +65,8 @@ class Quantization:
         self.rules = rules
         self.tensors = source.tensors
         self.arithmetic = ScaleArithmetic(dtype=source.dtype, bit_exact=bit_exact, method=method)
-        classes = classes_in_code(source.path, source.config)
-        self.plan: Plan = make_plan(self.tensors, source.config, rules, classes)
+        code = read_own_code(source.path, source.config)
+        self.plan: Plan = make_plan(self.tensors, source.config, rules, code)
         schemes = [rules.scheme, *(scheme for _, scheme in rules.schemes)]
         self.notes: list[str] = []
         self.rough_scales: Counter[str] = Counter()  # of each matrix: those that have few digits or none

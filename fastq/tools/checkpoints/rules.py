@@ -8,14 +8,13 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from fastq.tools.checkpoints.config_json import HALVES, LANGUAGE, model_types, parts_of
 from fastq.tools.checkpoints.experts import EXPERT, EXPERTS, ONE_TENSOR, STACKED, TRANSPOSED, Stack, is_stack
 from fastq.tools.checkpoints.fused_modules import read_as_one
 from fastq.tools.checkpoints.module_names import tail_of
-from fastq.tools.checkpoints.own_code import Classes, kind_in_code, taken_for_linear
+from fastq.tools.checkpoints.own_code import NO_CODE, OwnCode, kind_in_code, taken_for_linear
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING, OTHER_LAYER, ignore_list, kind_by_shape, kind_of
 from fastq.tools.checkpoints.tied_embeddings import is_tied
 from fastq.tools.files.patterns import check_patterns, fits, is_for
@@ -30,7 +29,6 @@ OTHER_LAYERS = {
     ),
     "ibert": "layers with their own integer arithmetic",
 }
-NO_CLASSES: Classes = MappingProxyType({})
 IGNORED = "ignored"  # the reason for a matrix that an option leaves alone
 MOST_OF_GROUP = 6  # modules of a group of fused ones that a line names
 
@@ -91,6 +89,7 @@ class Plan:
     copied: dict[str, str] = field(default_factory=dict)  # for each other tensor the reason why it is copied
     notes: list[str] = field(default_factory=list)  # warnings about readers
     assumed: list[str] = field(default_factory=list)  # modules that nothing but their shape tells to be Linear
+    unread_code: Mapping[str, str] = field(default_factory=dict)  # files of the model's code, with the reasons
 
     @property
     def matrices(self) -> Iterator[Matrix]:
@@ -110,17 +109,14 @@ class Plan:
 
 
 def make_plan(
-    tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules, classes: Classes = NO_CLASSES
+    tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules, code: OwnCode = NO_CODE
 ) -> Plan:
-    """Decide what becomes of each tensor. Raise ValueError if a scheme can't be used, or a rule matches nothing.
-
-    `classes` has the classes of modules by their own names, as the code of the model says: see `classes_in_code`.
-    """
+    """Decide what becomes of each tensor. Raise ValueError if a scheme can't be used, or a rule matches nothing."""
     _check_model(config)
     _check_patterns(tensors, config, rules)
     plan = Plan()
     for spec in tensors.values():
-        matrices, reason = _matrices_to_quantize(spec, config, rules, classes)
+        matrices, reason = _matrices_to_quantize(spec, config, rules, code)
         if matrices:
             plan.quantized[spec.name] = matrices
         else:
@@ -140,7 +136,8 @@ def make_plan(
     _check_tied(plan.matrices, config)
     _check_groups(list(plan.matrices))
     _check_fused(plan, tensors, rules)
-    plan.assumed += taken_for_linear([each.module for each in plan.matrices if not each.kind], config, classes)
+    plan.assumed += taken_for_linear([each.module for each in plan.matrices if not each.kind], config, code)
+    plan.unread_code = code.unread
     return plan
 
 
@@ -169,7 +166,7 @@ def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any]
 
 
 def _matrices_to_quantize(
-    spec: TensorSpec, config: Mapping[str, Any], rules: Rules, classes: Classes
+    spec: TensorSpec, config: Mapping[str, Any], rules: Rules, code: OwnCode
 ) -> tuple[list[Matrix], str]:
     """Return the matrices of a tensor to quantize, or an empty list and the reason."""
     if spec.dtype not in HALVES:
@@ -186,7 +183,7 @@ def _matrices_to_quantize(
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
     if rules.ignores(module):
         return [], IGNORED
-    in_code = kind_in_code(module, classes)
+    in_code = kind_in_code(module, code.classes)
     kind = kind_of(module) or kind_by_shape(module, spec.shape, config)
     kind = in_code if kind is None or in_code == EMBEDDING else kind
     if kind and not rules.includes(module):

@@ -22,7 +22,7 @@ from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.fused_modules import read_as_one
-from fastq.tools.checkpoints.own_code import classes_in_code
+from fastq.tools.checkpoints.own_code import read_own_code
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
@@ -117,7 +117,7 @@ def trials_for(source: Path) -> Trials:
 
 def _plan_of(model: ModelFolder, rules: Rules) -> Plan:
     """Return what `fastq convert` would do with a model."""
-    return make_plan(model.tensors, model.config, rules, classes_in_code(model.path, model.config))
+    return make_plan(model.tensors, model.config, rules, read_own_code(model.path, model.config))
 
 
 def command_line(source: Path, schemes: Counter[str], left_alone: Sequence[str]) -> str:

@@ -371,7 +371,8 @@ def test_the_code_of_a_model_tells_its_tables(tmp_path):
         f"{name}.weight" for name in (*linear, "turning.fc")
     }
     assert all(found[f"{name}.weight"].dtype == np.float32 for name in (*TABLES, *NOT_LINEAR))
-    assert "code of its own: both, layers.0.either, turning.fc are taken for Linear layers" in said
+    why = "broken.py could not be read as Python (invalid syntax, line 1)"
+    assert f"{why}: both, layers.0.either, turning.fc are taken for Linear layers" in said
     stays = "layers, 196,608 bytes (not Linear in the code of the model): "
     assert f"left as floats: {stays}{', '.join(f'{name}.weight' for name in sorted(NOT_LINEAR)[:3])}" in said
     rows = json.loads(run("suggest", tmp_path / "m", "--sqnr", "20", "--json"))["tensors"]

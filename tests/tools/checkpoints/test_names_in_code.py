@@ -2,10 +2,11 @@
 
 import sys
 import types
+import warnings
 
 import pytest
 
-from fastq.tools.checkpoints.own_code import classes_in_code, kind_in_code, taken_for_linear
+from fastq.tools.checkpoints.own_code import kind_in_code, read_own_code, taken_for_linear
 
 OWN = {"auto_map": {"AutoModel": "code.Model"}}
 
@@ -18,6 +19,9 @@ class Module:
         self.__dict__[name] = value
 
     def add_module(self, name, module):
+        setattr(self, name, module)
+
+    def register_module(self, name, module):
         setattr(self, name, module)
 
     def to(self, dtype):
@@ -38,12 +42,12 @@ class ModuleList(Module):
     def __init__(self, items=()):
         self.extend(items)
 
-    def append(self, item):
-        setattr(self, str(len(self.__dict__)), item)
+    def append(self, module):
+        setattr(self, str(len(self.__dict__)), module)
 
-    def extend(self, items):
-        for item in items:
-            self.append(item)
+    def extend(self, modules):
+        for module in modules:
+            self.append(module)
 
 
 class Sequential(ModuleList):
@@ -268,6 +272,80 @@ class Model(nn.Module):
         put("b", nn.Linear)
         add(self, "c", nn.Embedding(4, 4))
 """,
+    "names and modules by keyword": """
+class Linears(nn.ModuleList):
+    def __init__(self):
+        super().__init__()
+        self.append(module=nn.Linear(4, 4))
+class Model(nn.Module):
+    def __init__(self):
+        self.add_module(name="a", module=nn.Embedding(4, 4))
+        self.add_module("b", module=nn.Embedding(4, 4))
+        self.register_module(module=nn.Linear(4, 4), name="c")
+        self.register_module("d", nn.Embedding(4, 4))
+        super().add_module("e", nn.Embedding(4, 4))
+        nn.Module.add_module(self, "f", nn.Embedding(4, 4))
+        setattr(self, "g", nn.Embedding(4, 4))
+        self.__setattr__("h", nn.Embedding(4, 4))
+        nn.Module.__setattr__(self, "i", nn.Linear(4, 4))
+        self.j, self.k = self.a, self.c
+        self.lists = nn.ModuleList()
+        self.lists.append(module=nn.Embedding(4, 4))
+        self.lists.extend(modules=[nn.Embedding(4, 4)])
+        self.by_name = nn.ModuleDict(dict(l=nn.Embedding(4, 4), m=nn.Linear(4, 4)))
+        self.linears = Linears()
+""",
+    "classes that callers pass instead of the default": """
+class Wrap(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.m = kind(4, 4)
+class Model(nn.Module):
+    def __init__(self): self.inner = Wrap(kind=nn.Linear)
+""",
+    "defaults that callers leave": """
+class Wrap(nn.Module):
+    def __init__(self, size, kind=nn.Embedding): self.m = kind(size, size)
+class Model(nn.Module):
+    def __init__(self): self.inner = Wrap(4)
+""",
+    "classes that callers pass on": """
+class Wrap(nn.Module):
+    def __init__(self, kind=nn.Embedding):
+        self.kind = kind
+        self.m = self.build(4)
+    def build(self, size): return self.kind(size, size)
+class Block(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.wrap = Wrap(kind)
+class Outer(nn.Module):
+    def __init__(self, *others, kind=nn.Embedding): self.blocks = nn.ModuleList([Block(kind=kind) for _ in range(2)])
+class Model(nn.Module):
+    def __init__(self): self.outer = Outer(4, kind=nn.Linear)
+""",
+    "classes that are passed to a base": """
+class Base(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.m = kind(4, 4)
+class Other(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.n = kind(4, 4)
+class Middle(Base): pass
+class Mixed(Middle, Other):
+    def __init__(self):
+        super().__init__(nn.Linear)
+        Other.__init__(self, nn.Linear)
+class Model(nn.Module):
+    def __init__(self): self.mixed = Mixed()
+""",
+    "classes that are passed to functions": """
+from functools import partial
+def fill(module, kind=nn.Embedding): module.a = kind(4, 4)
+class Wrap(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.m = kind(4, 4)
+class Model(nn.Module):
+    LATER = lambda: Wrap(kind=nn.Linear)
+    def __init__(self):
+        fill(self, nn.Linear)
+        self.put(kind=nn.Linear)
+        self.inner = Model.LATER()
+    def put(self, kind=nn.Embedding): self.b = kind(4, 4)
+""",
     "recursion": """
 def build(depth): return build(depth - 1) if depth else nn.Embedding(4, 4)
 def even(n): return nn.Linear(4, 4) if n == 0 else odd(n - 1)
@@ -280,9 +358,9 @@ class Model(nn.Module):
 
 
 def told_of(folder, names):
-    classes = classes_in_code(folder, OWN)
-    left = {name: kind_in_code(name, classes) for name in names}
-    return left, taken_for_linear([name for name in names if not left[name]], OWN, classes)
+    code = read_own_code(folder, OWN)
+    left = {name: kind_in_code(name, code.classes) for name in names}
+    return left, taken_for_linear([name for name in names if not left[name]], OWN, code)
 
 
 @pytest.mark.parametrize("about", CODE)
@@ -328,6 +406,21 @@ NOT_TOLD = {
     "what is found when it runs": '    def __init__(self): self.inner = vars(nn)["Embedding"](4, 4)',
     "one of two": "    def __init__(self, c): self.inner = nn.Linear(4, 4) if c else nn.Embedding(4, 4)",
     "one of a table": "    def __init__(self, c): self.inner = {1: nn.Linear, 2: nn.Embedding}[c](4, 4)",
+    "one of two that callers pass": """    def __init__(self): self.a, self.b = Wrap(nn.Linear), Wrap(nn.Embedding)
+class Wrap(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.inner = kind(4, 4)""",
+    "the default, or what one caller passes": """    def __init__(self): self.a, self.b = Wrap(kind=nn.Linear), Wrap()
+class Wrap(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.inner = kind(4, 4)""",
+    "an unknown class in place of a default": """    def __init__(self, config): self.a = Wrap(config.kind)
+class Wrap(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.inner = kind(4, 4)""",
+    "a default that another package may leave": """    def __init__(self): self.a = partial(Wrap, kind=nn.Linear)()
+class Wrap(nn.Module):
+    def __init__(self, kind=nn.Embedding): self.inner = kind(4, 4)""",
+    "what only itself calls": """    def __init__(self, n, kind=nn.Linear):
+        self.inner = kind(4, 4)
+        self.more = Model(n - 1, kind)""",
     "what a caller gives": "    def __init__(self, inner): self.inner = inner",
     "a class that another package has": "    def __init__(self): self.inner = Mixer(4, 4)",
     "a class that is registered": """    def __init__(self, name): self.inner = KNOWN[name](4, 4)
@@ -350,6 +443,45 @@ def test_what_the_code_does_not_tell_is_said(tmp_path, about):
     left, assumed = told_of(tmp_path, [name])
     assert left == {name: None}
     assert assumed == [name]
+
+
+RESULTS = {
+    "an item of a dict": 'out = {"logits": self.head(x)}',
+    "an item that is assigned": 'outputs["logits"] = self.head(x)',
+    "a pair": 'return [("logits", self.head(x))]',
+    "an item by keyword": "return dict(logits=self.head(x))",
+    "an attribute of an output": "out.logits = self.head(x)",
+    "a function of another package": 'out = {"logits": torch.stack(x)}',
+    "a function that is called": "return self.collect(x)",
+    "a name that is put together": 'setattr(out, "logits", self.head(x))',
+}
+
+
+@pytest.mark.parametrize("about", RESULTS)
+def test_results_of_modules_are_no_modules(tmp_path, about):
+    """A module of the same name is Linear as far as the code tells; the head may be of any class."""
+    (tmp_path / "code.py").write_text(
+        f"{START}class Model(nn.Module):\n    def __init__(self, config):\n"
+        "        self.head = config.build(4)\n        self.logits = nn.Linear(4, 4)\n"
+        f"    def forward(self, x, out, outputs):\n        {RESULTS[about]}\n"
+        "    def collect(self, x): return {'logits': self.head(x)}\n"
+    )
+    assert told_of(tmp_path, ["logits"]) == ({"logits": None}, [])
+
+
+def test_modules_that_are_given_to_self_in_any_method_count(tmp_path):
+    """So do items of dicts in constructors, and in what they call."""
+    (tmp_path / "code.py").write_text(
+        f"{START}class Model(nn.Module):\n    def __init__(self, config):\n        self.fill(config)\n"
+        "        self.all = nn.ModuleDict({'a': config.build(4)})\n"
+        "    def fill(self, config): self.more = nn.ModuleDict({'b': config.build(4)})\n"
+        "    def forward(self, x):\n        self.c = build(x)\n        self.more['d'] = build(x)\n"
+        "        self.add_module('e', build(x))\n        self.more['f'] = nn.Embedding(4, 4)\n"
+    )
+    names = [f"h.0.{name}" for name in "abcdef"]
+    left, assumed = told_of(tmp_path, names)
+    assert left == dict.fromkeys(names, None) | {"h.0.f": "embedding"}
+    assert assumed == names[:-1]
 
 
 def test_what_callers_give_later_tells_nothing_of_what_is_made(tmp_path):
@@ -411,3 +543,26 @@ def test_long_chains_of_calls_are_not_told(tmp_path, base):
     left, assumed = told_of(tmp_path, ["b", "c"])
     assert left == {"b": "embedding", "c": None}
     assert assumed == ["c"]
+
+
+def test_code_that_is_no_python_is_named(tmp_path):
+    """What only such code could tell is assumed, in the layers, too."""
+    write_code(tmp_path, f"{START}class Model(nn.Module):\n    def __init__(self): self.a = nn.Linear(1, 2)\n")
+    assert told_of(tmp_path, ["a", "h.0.b"]) == ({"a": None, "h.0.b": None}, [])
+    write_code(tmp_path, (tmp_path / "code.py").read_text(), broken="x = 1\ndef f(:\n", zeros="x\0", deep="(" * 400)
+    (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
+    assert told_of(tmp_path, ["a", "h.0.b"]) == ({"a": None, "h.0.b": None}, ["h.0.b"])
+    unread = read_own_code(tmp_path, OWN).unread
+    assert [*unread] == ["broken.py", "deep.py", "latin.py", "zeros.py"]
+    assert unread["broken.py"] == "invalid syntax, line 2"
+
+
+def test_code_that_warns_is_read_in_silence(tmp_path):
+    """As by escapes that Python does not know."""
+    write_code(
+        tmp_path, f"{START}PATTERN = '\\d'\nclass Model(nn.Module):\n    def __init__(self): self.a = nn.Linear(1, 2)\n"
+    )
+    with warnings.catch_warnings(action="error"):
+        code = read_own_code(tmp_path, OWN)
+    assert code.classes["a"] == {"Linear"}
+    assert not code.unread

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, reason, shown
 from fastq.system.arrays_of_callers import as_array
 from fastq.system.attributes import Forwarded
+from fastq.system.callers import warn_caller
 from fastq.system.dtypes import Array
 
 LEAST_BINS = 1 << 4
@@ -253,10 +253,9 @@ class Calibrator:
         ends, doubtful = calibration_methods.ranges(self._complete, self._target, self._compute, method, options)
         if doubtful:
             where = f" of {len(doubtful)} channels, the first of which is {list(doubtful[0])}," if doubtful[0] else ""
-            warnings.warn(
+            warn_caller(
                 f"bins={self._bins} can't tell the {method} range{where} well: nearly all elements are in few bins, of"
-                " which the last one ends with the largest magnitude; clip x, or pass more bins to Calibrator",
-                stacklevel=3,
+                " which the last one ends with the largest magnitude; clip x, or pass more bins to Calibrator"
             )
         return ends
 

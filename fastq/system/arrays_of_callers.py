@@ -7,7 +7,6 @@ are warned of.
 from __future__ import annotations
 
 import sys
-import warnings
 from array import array as PythonArray
 from collections.abc import Callable, Sequence
 from operator import countOf
@@ -26,6 +25,7 @@ from fastq.system.arguments import (
     reason,
     shown,
 )
+from fastq.system.callers import warn_caller
 from fastq.system.declared_gaps import check_attributes, gaps_of, refuse_gaps
 
 _READ_BY_CPU = (1, 3, 11)  # devices of DLPack: kDLCPU, and memory of the host pinned for CUDA and ROCm
@@ -152,7 +152,7 @@ def _warn_of_unit(x: Any, name: str) -> None:
     except Exception:
         return
     if text not in ("", "dimensionless"):
-        warnings.warn(f"{name} has the unit {text}, which results will not have", UserWarning, stacklevel=5)
+        warn_caller(f"{name} has the unit {text}, which results will not have")
 
 
 def has_named_dimensions(x: Any) -> bool:

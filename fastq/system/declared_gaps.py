@@ -10,18 +10,18 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.system.callers import warn_caller
+
 OF_GAPS = "_FillValue", "missing_value"
 OF_SCALE = {"scale_factor": 1, "add_offset": 0}  # with the numbers that change nothing
 OF_ZARR_2 = "_ARRAY_DIMENSIONS"  # where xarray notes dimensions, and means the fill value of zarr as _FillValue
 OF_NETCDF = "h5netcdf."  # modules of classes that have variables of netCDF, but not its own value for gaps
-CALLER = 6  # frames from a warning to the line that calls a function of fastq
 KEYS = (*OF_GAPS, *OF_SCALE, OF_ZARR_2)
 # values of netCDF for what was never written, by dtype; bytes have none, as all of their values are in use
 NEVER_WRITTEN = dict.fromkeys(("float32", "float64"), 9.969209968386869e36)
@@ -92,7 +92,7 @@ def warn_of_packing(x: Any, name: str) -> None:
             if value != neutral:
                 advice = "fastq.xarray.unpack_array decodes such codes"
                 message = f"{name} has the {key} {value}, which is not applied: {advice}"
-                warnings.warn(message, UserWarning, stacklevel=CALLER)
+                warn_caller(message)
                 return
 
 

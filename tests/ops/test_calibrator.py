@@ -476,10 +476,11 @@ def test_bins_that_can_not_tell_name_the_channels():
     calibrator = fastq.Calibrator("int8", axis=0, bins=16)
     calibrator.update(x)
     for method in ("percentile", "entropy"):
-        with pytest.warns(
-            UserWarning, match=rf"bins=16 can't tell the {method} range of 1 channels, the first .*\[1\]"
-        ):
-            calibrator.qparams(method, percentile=99.0, quantized_bins=8)
+        for choose in (calibrator.qparams, calibrator.clipping_range):
+            match = rf"bins=16 can't tell the {method} range of 1 channels, the first .*\[1\]"
+            with pytest.warns(UserWarning, match=match) as caught:
+                choose(method, percentile=99.0, quantized_bins=8)
+            assert [each.filename for each in caught] == [__file__]
 
 
 def clipped_to_nothing(before, most):

@@ -12,14 +12,16 @@ from dask.core import flatten
 from dask.delayed import delayed
 
 from fastq.adapters.dask import in_task
-from fastq.adapters.dask.chunks import PartedChunks, blockwise, refuse_masked_meta
+from fastq.adapters.dask.chunks import PartedChunks, blockwise, dtype_in, refuse_masked_meta
 from fastq.formats.granularity import ARRAY, granularity
 from fastq.ops.calibrate import Calibrator, join_calibrators
+from fastq.requests.quantization import check_input
 
 
 def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int | None) -> Any:
     """Return the graph of `fastq.dask.calibrate`."""
     refuse_masked_meta(x, "x")
+    check_input(dtype_in(x, "x"))
     make = functools.partial(Calibrator, dtype, **options)
     axis = make().axis
     parts = PartedChunks(x.chunks, granularity(axis, 0, x.ndim))

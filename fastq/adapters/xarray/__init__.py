@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from fastq.plan.cache import run_operation
 from fastq.plan.call_modes import in_standard_mode_when_called
 from fastq.requests.cf_unpacking import as_float_dtype, as_gaps
 from fastq.system.arguments import as_choice, as_float, native, shown
+from fastq.system.callers import warn_caller
 from fastq.system.dtypes import Array
 from fastq.system.imports import late, undisturbed
 
@@ -121,7 +121,7 @@ def pack(
         if name not in not_packed and (reason := data_variables.not_numbers(floats[name]))
     }
     for name, reason in unclear.items():
-        warnings.warn(data_variables.stays(name, reason), stacklevel=4)
+        warn_caller(data_variables.stays(name, reason))
     not_packed |= unclear
     to_pack = [name for name in floats if name not in not_packed]
     alike, unpacked = _packings_like({} if like is None else like.data_vars, to_pack)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Collection, Hashable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from fastq.plan.call_modes import in_standard_mode_when_called
 from fastq.requests import bitrounding
 from fastq.requests.bitrounding import BitRoundOptions
 from fastq.system.arguments import as_choice, as_float, as_int, native, shown
+from fastq.system.callers import warn_caller
 from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def bitround(
     chosen = _choices(ways, data, not_rounded)
     alone = {} if isinstance(information, Mapping) else _without_neighbours(data, chosen, dim)
     for name, reason in (unclear | alone).items():
-        warnings.warn(data_variables.stays(name, reason), stacklevel=4)
+        warn_caller(data_variables.stays(name, reason))
     rounded = {}
     for name, (option_of_variable, number) in ((name, chosen[name]) for name in chosen if name not in alone):
         values = datasets.values_of(name, data[name])

@@ -18,6 +18,7 @@ from fastq.adapters.xarray.missing_values import OF_GAPS, OF_SCALE
 from fastq.ops.cf_packing import PACKED_INTEGERS, unpack_integers
 from fastq.system.arguments import native, shown
 from fastq.system.arrays_of_callers import as_array
+from fastq.system.callers import warn_caller
 from fastq.system.dtypes import Array
 
 _NUMBERS = (int, float, np.integer, np.float32, np.float64)  # xarray multiplies and adds these in the dtype of values
@@ -65,11 +66,10 @@ def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Da
     """
     packed = {name: variable for name, variable in ds.variables.items() if _is_packed(variable)}
     if joined := [shown(name) for name, variable in packed.items() if _is_joined(variable)]:
-        warnings.warn(
+        warn_caller(
             f"{', '.join(joined)} of ds is longer than in the file whose scale it has: unpack each file before they are"
             " joined, as xarray.open_mfdataset(files, mask_and_scale=False, preprocess=fastq.xarray.unpack) does, or"
-            " the others are read by a scale that may not be theirs",
-            stacklevel=3,
+            " the others are read by a scale that may not be theirs"
         )
     decoded = _decode(packed)
     # each made again when it is asked for

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from fastq.requests.parameters import check_qparams
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import native
 from fastq.system.arrays_of_callers import as_array
+from fastq.system.callers import warn_caller
 from fastq.system.dtypes import Array
 
 
@@ -218,9 +218,8 @@ def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -
     rough = are_subnormal(values, dtype) & (values != scale.astype(np.float64))
     if rough.any():
         count = f"{np.count_nonzero(rough)} scales are subnormal in {dtype}, for example {scale[rough][0]}"
-        warnings.warn(
-            f'{count}, and are rounded more than others: values become less precise; pass scale_dtype="float32"',
-            stacklevel=4,
+        warn_caller(
+            f'{count}, and are rounded more than others: values become less precise; pass scale_dtype="float32"'
         )
     return stored
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from fastq.ops.file_parts import as_name, as_path
 from fastq.results import QuantizedArray
 from fastq.system.arguments import shown
+from fastq.system.callers import warn_caller
 from fastq.system.dtypes import Array
 from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.quant_methods import StoredWeights, stored_weights
@@ -102,7 +102,7 @@ def open_tensors(path: Path) -> Tensors:
         source = path if path.is_dir() else as_path(path)
         tensors = tensors_of(source)
     if line := codes_read_as_stored(source, tensors.values()):
-        warnings.warn(line, stacklevel=3)
+        warn_caller(line)
     return Tensors(source, tensors)
 
 

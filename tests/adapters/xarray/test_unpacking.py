@@ -156,8 +156,9 @@ def test_codes_of_several_files_with_one_scale_are_told_of(tmp_path):
     with xarray.open_mfdataset(files, **how) as joined, pytest.warns(UserWarning, match="^'t' of ds is longer than in"):
         fastq.xarray.unpack(joined)
     eager = xarray.concat([xarray.load_dataset(path, mask_and_scale=False) for path in files], "time")
-    with pytest.warns(UserWarning, match="preprocess=fastq.xarray.unpack"):
+    with pytest.warns(UserWarning, match="preprocess=fastq.xarray.unpack") as caught:
         fastq.xarray.unpack(eager)
+    assert [each.filename for each in caught] == [__file__]
     with xarray.open_mfdataset(files, **how, preprocess=fastq.xarray.unpack) as unpacked:  # without a warning
         np.testing.assert_allclose(unpacked.t[3, 0], 100, atol=1e-3)
         again = fastq.xarray.pack(unpacked)

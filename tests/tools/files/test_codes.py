@@ -255,8 +255,9 @@ def test_codes_are_told_of_where_files_are_read(written):
         lines = [line for line in told(*command, exit_code=0).splitlines() if ELSEWHERE in line]
         assert len(lines) == len(command) - 1
         assert all("are not multiplied by their scales" in line for line in lines)
-    with pytest.warns(UserWarning, match=ELSEWHERE):
+    with pytest.warns(UserWarning, match=ELSEWHERE) as caught:
         tensors = fastq.load(path)
+    assert [each.filename for each in caught] == [__file__]
     for name, array in codes.items():
         if array.dtype != E8M0:
             assert tensors[name].tobytes() == array.tobytes()

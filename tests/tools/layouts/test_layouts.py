@@ -409,8 +409,9 @@ def test_scales_that_lose_bits_are_told_of(layout):
     small = times(2.0**-14 / float(q.scale.max()))
     with pytest.warns(
         UserWarning, match=r"scales are subnormal in float16, for example .*; pass scale_dtype=\"float32\""
-    ):
+    ) as caught:
         tensors = to_tensors(small, layout)
+    assert [each.filename for each in caught] == [__file__]
     assert (tensors["scales"] < np.finfo(np.float16).tiny).any()
     same_bytes(to_tensors(small, layout, scale_dtype=np.float32)["scales"], np.ascontiguousarray(small.scale.T))
     ones = q.qparams.with_values(np.full_like(q.scale, 2.0**-20), q.zero_point)

@@ -17,6 +17,7 @@ from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.pointers import ErrorOperands
 from fastq.kernels.sizes import SUM_LANES, TOTALS
+from fastq.ops.dequantize import dequantize
 from fastq.plan import adapters, policy, slots
 from fastq.plan.arrange import View, order_without_gaps
 from fastq.plan.by_parameters import Launcher, choose_launcher, in_bits, numbers_of
@@ -28,8 +29,9 @@ from fastq.plan.policy import loop_of
 from fastq.plan.spec import OpSpec, spec_of
 from fastq.requests.parameters import Parameters, qparams_for_plan, rules_of
 from fastq.requests.quantization import check_approximation, check_comparable, check_input, request_to_decode_by_qparams
-from fastq.results import Comparison, QParams, QuantizedArray
-from fastq.results.measures import Totals, measures_of, total_of
+from fastq.results import Comparison, QParams, QuantizedArray, without_checks
+from fastq.results.measures import Totals, measures_of
+from fastq.results.squares import LEAST, is_held, squares_of, squares_of_errors, total_of
 from fastq.system.arrays_of_callers import as_array, has_named_dimensions, is_lazy
 from fastq.system.dtypes import Array
 from fastq.system.labels import check_tables
@@ -79,10 +81,17 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     return errors
 
 
-def totals(x: Array, q: Array) -> Totals:
-    """Return the sums of the errors of values in a part of an array, for `comparison_of`."""
-    sums: Totals = run_operation(TOTALS_OF_VALUES, x, q, options=())
-    return sums
+def totals(x: Array, q: Array | QuantizedArray) -> Totals:
+    """Return the sums of the errors of codes, or of values, in a part of an array, for `comparison_of`."""
+    if isinstance(q, QuantizedArray):
+        p = q.qparams
+        codes = as_array(q.codes, "q.codes")
+        of_codes: Totals = run_operation(
+            TOTALS_OF_CODES, x, codes, p.scale, p.zero_point, qparams=p, options=(p.key,), shape=q.shape
+        )
+        return of_codes
+    of_values: Totals = run_operation(TOTALS_OF_VALUES, x, as_array(q, "q"), options=())
+    return of_values
 
 
 # elements over which errors are added up before sums are added, so that the order does not depend on threads; results
@@ -145,13 +154,14 @@ def _resolve_compare_codes(arguments: Call, x: Array, q: Array, scale: Any, zero
     launch = launcher_of_errors.bind_to_parameters(rules, x, None, 0, parameters, scale, zero_point)
     settle = BoundLaunch(refuse_nan_in_compare, launcher_of_errors.execute, ready=ready).settle
     finish = _finish_of(arguments)
+    shape_of_values = arguments.shape
 
     def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Any:
         sums = np.zeros(shape)
         status = launch(x, q, scale, zero_point, sums)
         if status:
             settle(status, x, q, scale, zero_point, qparams.tensor_scale, sums)
-        return finish(sums, x.size, True)
+        return finish(sums, x, q, qparams, shape_of_values)
 
     return measure
 
@@ -186,7 +196,7 @@ def _resolve_compare_values(arguments: Call, x: Array, q: Array, *_: object) -> 
         sums = np.zeros(shape)
         status = launch(x, np.asarray(q), parameters.scale, parameters.zero_point, sums)
         refuse_nan_in_compare(status, x)
-        return finish(sums, x.size, False)
+        return finish(sums, x, q)
 
     return measure
 
@@ -203,23 +213,51 @@ COMPARE_VALUES = Operation(
 TOTALS_OF_VALUES = dataclasses.replace(COMPARE_VALUES, name="TOTALS_OF_VALUES")
 
 
-def _finish_of(arguments: Call) -> Callable[[Array, int, bool], Any]:
+def _finish_of(arguments: Call) -> Callable[..., Any]:
     return _totals if arguments.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
 
 
 @in_ieee_mode
-def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    return measures_of(_add_up(sums, size, has_codes))
+def _comparison(
+    sums: Array, x: Array, q: Array, qparams: QParams | None = None, shape: tuple[int, ...] = ()
+) -> Comparison:
+    """Return the measures of an array, given the sums of its chunks; `qparams` and `shape` are those of codes."""
+    return measures_of(_add_up(sums, x, q, qparams, shape))
 
 
-def _add_up(sums: Array, size: int, has_codes: bool) -> Totals:
+def _add_up(sums: Array, x: Array, q: Array, qparams: QParams | None = None, shape: tuple[int, ...] = ()) -> Totals:
+    """Return the totals of an array, with squares of other magnitudes if float64 does not hold theirs."""
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, absolute, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     largest = _largest(columns[4], absolute)
     largest_relative = _largest(columns[5], relative)
-    clipped_count = int(clipped) if has_codes else None
     # by position, as keywords take 0.4 us of a small call
-    return Totals(size, noise, signal, absolute, relative, largest, largest_relative, int(zeros), clipped_count)
+    totals = Totals(
+        x.size,
+        noise,
+        signal,
+        absolute,
+        relative,
+        largest,
+        largest_relative,
+        int(zeros),
+        None if qparams is None else int(clipped),
+    )
+    if LEAST <= noise < math.inf and LEAST <= signal < math.inf:
+        return totals
+    return _with_squares(totals, x, q if qparams is None else without_checks(QuantizedArray, q, qparams, shape))
+
+
+def _with_squares(totals: Totals, x: Array, approximation: Array | QuantizedArray) -> Totals:
+    """Return totals with the sums of squares that float64 does not hold, if they are neither 0 nor infinite."""
+    if not is_held(totals.signal) and totals.zeros < totals.size:
+        signal = squares_of(x)
+        totals = totals._replace(signal=signal.number, signal_exponent=signal.exponent)
+    if not is_held(totals.noise) and 0 < totals.largest < math.inf:
+        values = dequantize(approximation) if isinstance(approximation, QuantizedArray) else approximation
+        noise = squares_of_errors(x, values, totals.largest)
+        totals = totals._replace(noise=noise.number, noise_exponent=noise.exponent)
+    return totals
 
 
 _totals = in_ieee_mode(_add_up)

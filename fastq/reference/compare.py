@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf
 
 import numpy as np
 
@@ -31,15 +31,24 @@ def measures(x: Array, approximation: Array, clipped: int | None) -> Comparison:
     # contract 16.1, 16.2, 16.3 and 16.4
     x = x.astype(np.float64)
     error = np.abs(x - approximation.astype(np.float64))
-    noise = np.sum(error**2)
-    without_noise = nan if np.max(error) > 0 else inf
+    noise, exponent_of_noise = _sum_of_squares(error)
+    signal, exponent_of_signal = _sum_of_squares(x)
+    steps = exponent_of_signal - exponent_of_noise
     relative = error[x != 0] / np.abs(x[x != 0])
     return Comparison(
-        mse=float(np.mean(error**2)),
-        sqnr_db=float(10 * (np.log10(np.sum(x**2)) - np.log10(noise))) if noise else without_noise,
+        mse=float(np.ldexp(noise / error.size, 2 * exponent_of_noise)),
+        sqnr_db=float(10 * (np.log10(signal) - np.log10(noise)) + steps * 20 * np.log10(2)) if noise else inf,
         max_abs_error=float(np.max(error)),
         mean_abs_error=float(np.mean(error)),
         max_relative_error=float(np.max(relative)) if relative.size else 0.0,
         mean_relative_error=float(np.mean(relative)) if relative.size else 0.0,
         clipped=clipped,
     )
+
+
+def _sum_of_squares(x: Array) -> tuple[np.float64, int]:
+    """Return a number and an exponent: the sum of squares is ``number * 4**exponent``."""
+    # contract 16.3
+    largest = np.max(np.abs(x))
+    exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) else 0
+    return np.sum(np.ldexp(x, -exponent) ** 2), exponent

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.results.squares import SumOfSquares, add_up, decibels, total_of
 from fastq.system.imports import late
 
 FAR = 6.0  # a channel is an outlier from this multiple of the median of all largest magnitudes
@@ -38,7 +39,7 @@ class Comparison:
         Mean of the squared errors, in squared units of x.
     sqnr_db : float
         Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf if there are no
-        errors, also for zeros; NaN if float64 does not hold the squares.
+        errors, also for zeros; NaN if x and errors are infinite. float64 need not hold the squares.
     max_abs_error, mean_abs_error : float
         Largest and mean absolute error, in units of x.
     max_relative_error, mean_relative_error : float
@@ -114,6 +115,9 @@ class Totals(NamedTuple):
     zeros: int  # elements without a relative error
     clipped: int | None
     missing: int = 0  # NaN among the elements, which are then not in the sums
+    # the sums of squares are in units of 4**exponent
+    noise_exponent: int = 0
+    signal_exponent: int = 0
 
     @classmethod
     def of_nothing(cls, has_codes: bool, missing: int = 0) -> Totals:
@@ -131,15 +135,19 @@ class Totals(NamedTuple):
             missing=missing,
         )
 
+    @property
+    def squares(self) -> tuple[SumOfSquares, SumOfSquares]:
+        """The sums of squared errors and of squares."""
+        return SumOfSquares(self.noise, self.noise_exponent), SumOfSquares(self.signal, self.signal_exponent)
+
 
 def measures_of(totals: Totals) -> Comparison:
     """Return the measures of the elements in these totals."""
     size = totals.size
     mse = totals.noise / size
-    if totals.noise:
-        sqnr_db = 10.0 * (_log10(totals.signal) - _log10(totals.noise))  # the quotient of the two may overflow
-    else:
-        sqnr_db = math.nan if totals.largest > 0 else math.inf  # squares of the smallest errors are 0
+    if totals.noise_exponent:
+        mse = SumOfSquares(mse, totals.noise_exponent).value
+    sqnr_db = decibels(totals.signal, totals.noise, totals.signal_exponent - totals.noise_exponent)
     relative_errors = size - totals.zeros
     mean_relative = totals.relative / relative_errors if relative_errors else 0.0
     mean_absolute = totals.absolute / size
@@ -156,7 +164,10 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
         raise missing_values_error(missing)
     if not sum(columns["size"]):
         raise ValueError("x is empty: there is no error to measure")
-    totals: dict[str, Any] = {name: total_of(columns[name]) for name in ("noise", "signal", "absolute", "relative")}
+    totals: dict[str, Any] = {name: total_of(columns[name]) for name in ("absolute", "relative")}
+    noise, signal = map(add_up, zip(*(part.squares for part in parts), strict=True))
+    totals |= {"noise": noise.number, "noise_exponent": noise.exponent}
+    totals |= {"signal": signal.number, "signal_exponent": signal.exponent}
     totals |= {name: None if None in columns[name] else sum(columns[name]) for name in ("size", "zeros", "clipped")}
     totals |= {name: _greatest(columns[name]) for name in ("largest", "largest_relative")}
     return measures_of(Totals(**totals))
@@ -164,18 +175,6 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
 
 def _greatest(numbers: list[float]) -> float:
     return math.nan if any(map(math.isnan, numbers)) else max(numbers)
-
-
-def total_of(parts: list[float]) -> float:
-    """Add up numbers that are not negative, rounded once; infinite if the sum is too large for a float."""
-    try:
-        return math.fsum(parts)
-    except OverflowError:
-        return sum(parts)
-
-
-def _log10(power: float) -> float:
-    return math.log10(power) if power else -math.inf
 
 
 def _short(value: float | None) -> str:

@@ -697,13 +697,61 @@ def test_compare_at_its_edges(impl):
     assert (nothing.sqnr_db, nothing.max_relative_error, nothing.mean_relative_error) == (math.inf, 0, 0)
     lost = impl.compare(x * 0, x)
     assert (lost.sqnr_db, lost.max_relative_error) == (-math.inf, 0)
-    tiny = impl.compare(
-        x * np.float64(1e-200), x * np.float64(2e-200)
-    )  # whose squares are 0: that is no approximation without errors
-    assert (tiny.mse, math.isnan(tiny.sqnr_db), tiny.max_abs_error) == (0, True, 2e-200)
+    tiny = impl.compare(x * np.float64(1e-200), x * np.float64(2e-200))  # whose squares are 0
+    assert (tiny.mse, tiny.max_abs_error) == (0, 2e-200)
+    assert tiny.sqnr_db == pytest.approx(0, abs=1e-12)
     assert impl.compare(np.float32(3), np.float64(2)).mse == 1
     assert impl.compare(np.uint8([0]), np.float32([255])).max_abs_error == 255
     assert all(isinstance(getattr(lost, name), float) for name in ("mse", "sqnr_db", "max_abs_error"))
+
+
+def exact_decibels(x, approximation):
+    """The SQNR in decibels by fractions, whose logarithms are those of whole numbers."""
+    x, approximation = (np.ravel(each).astype(np.float64).tolist() for each in (x, approximation))
+    signal = sum(Fraction(v) ** 2 for v in x)
+    noise = sum(Fraction(abs(v - w)) ** 2 for v, w in zip(x, approximation, strict=True))
+    if not noise or not signal:
+        return math.inf if not noise else -math.inf
+    ratio = signal / noise
+    return 10 * (math.log10(ratio.numerator) - math.log10(ratio.denominator))
+
+
+TINY, HUGE = 5e-324, 1.7e308
+BEYOND = {  # x and approximation
+    "far errors beside lost squares": ([1e-200, 2e-200], [1e200, 2e-200]),
+    "lost errors beside far squares": ([1e200, 1e-200], [1e200, 3e-200]),
+    "the smallest error beside the largest number": ([HUGE, TINY], [HUGE, 0.0]),
+    "the largest error beside the smallest number": ([TINY, TINY], [HUGE, 0.0]),
+    "numbers with subnormal squares": ([3e-160, 1e-161], [2e-160, 0.0]),
+    "squares of which some are lost": ([3e-156, 5e-162], [3e-156, 2e-162]),
+    "sums beyond float64": ([1.2e154] * 9, [1.1e154] * 9),
+    "errors alone beyond float64": ([1.0, 2.0], [1e160, 3e155]),
+    "zeros with far errors": ([0.0, 0.0], [1e200, 0.0]),
+    "far numbers without errors": ([1e200, 1e-200], [1e200, 1e-200]),
+    "ordinary numbers": ([0.1, 3.0], [0.25, 2.5]),
+}
+
+
+@pytest.mark.parametrize("about", BEYOND)
+def test_squares_that_float64_does_not_hold(impl, about):
+    # contract 16.3
+    x, approximation = map(np.array, BEYOND[about])
+    expected = exact_decibels(x, approximation)
+    for copies in (1, 100):
+        found = impl.compare(np.repeat(x, copies), np.repeat(approximation, copies))
+        assert found.sqnr_db == pytest.approx(expected, rel=1e-13, abs=1e-12)
+        mse = sum(Fraction(abs(v - w)) ** 2 for v, w in zip(x.tolist(), approximation.tolist(), strict=True)) / x.size
+        assert found.mse == pytest.approx(float(mse) if mse < HUGE else math.inf, rel=1e-13, abs=TINY)
+
+
+def test_codes_with_errors_whose_squares_float64_does_not_hold(impl):
+    # contract 16.3
+    for scale, dtype in ((1e-200, np.float64), (1e200, np.float64), (3e-39, np.float32)):
+        params = impl.choose_qparams(np.array([-scale, scale], dtype), "int4")
+        x = (np.linspace(-0.3, 1.8, 30).reshape(5, 6) * scale).astype(dtype)
+        q = impl.quantize(x, qparams=params)
+        found = impl.compare(x, q)
+        assert found.sqnr_db == pytest.approx(exact_decibels(x, dequantized(impl, q)), rel=1e-13, abs=1e-12)
 
 
 def test_compare_with_errors_that_are_nan(impl):

@@ -161,7 +161,6 @@ def in_ieee_mode(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _in_mode(function: Callable[P, T], ignores_errors: bool) -> Callable[P, T]:
-    # one frame, since warnings of fastq name the line of the caller by counting frames
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         if _is_standard():

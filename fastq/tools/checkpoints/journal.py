@@ -20,7 +20,7 @@ from fastq.tools.files.pipeline import Converted, Say
 from fastq.tools.files.safetensors_files import SafetensorsSource
 
 JOURNAL = ".fastq-convert.json"  # the list of finished shards, next to the shards
-VERSION = 2  # of the contents of the journal
+VERSION = 3  # of the contents of the journal
 
 
 class UnfitOut(ValueError):

@@ -18,6 +18,7 @@ import fastq
 from fastq import reference
 from fastq.formats.gguf import BLOCK_FORMATS, BlockFormat
 from fastq.formats.qtypes import as_qtype
+from fastq.results.squares import squares_of
 from fastq.system.dtypes import Array, numpy_dtype
 from fastq.tools.checkpoints.config_json import CONFIG
 from fastq.tools.checkpoints.folder import ModelFolder
@@ -26,7 +27,7 @@ from fastq.tools.checkpoints.own_code import read_own_code
 from fastq.tools.checkpoints.quant_methods import check_floats
 from fastq.tools.checkpoints.quantization import Quantization
 from fastq.tools.checkpoints.rules import Matrix, Plan, Rules, make_plan
-from fastq.tools.files.measured_errors import NO_ERRORS, exponent_for_squares, signal_of
+from fastq.tools.files.measured_errors import NO_ERRORS
 from fastq.tools.files.pipeline import Task
 from fastq.tools.files.records import Record, Scheme, stored_specs
 from fastq.tools.gguf_files.gguf_file import LLAMA_DIMENSIONS, open_gguf
@@ -208,26 +209,18 @@ class _Budget:
 
 
 class _Squares:
-    """The squares of an array and of its errors, divided by a power of four if float64 would not hold them."""
+    """The squares of an array and of its errors, in units of a power of four in which float64 holds the former."""
 
     def __init__(self, x: Array) -> None:
-        self._exponent = exponent_for_squares(x)
-        self.signal = signal_of(self._ready(x))
+        self.signal, self._exponent = squares_of(x)
 
     def noise_of(self, values: Array, approximation: Array) -> float:
         """Return the sum of the squared errors of a part."""
-        errors = np.subtract(self._ready(values), self._ready(approximation), dtype=np.float64).ravel()
-        return float(np.einsum("i,i", errors, errors))  # by one thread, unlike np.dot
-
-    def sqnr_db(self, x: Array, approximation: Array) -> float:
-        """Return the SQNR in decibels of an approximation of the array."""
-        return fastq.compare(self._ready(x), self._ready(approximation)).sqnr_db
-
-    def _ready(self, x: Array) -> Array:
-        if not self._exponent:
-            return x
-        numbers: Array = np.ldexp(x.astype(np.float64, copy=False), -self._exponent)
-        return numbers
+        with np.errstate(over="ignore"):  # which is too much noise
+            errors = np.subtract(values, approximation, dtype=np.float64).ravel()
+            if self._exponent:
+                errors = np.ldexp(errors, -self._exponent)
+            return float(np.einsum("i,i", errors, errors))  # by one thread, unlike np.dot
 
 
 def _spread_indices(count: int) -> Iterator[int]:
@@ -307,7 +300,7 @@ class _WholeArray:
             self._decoded[parts[k]] = decoded
             if budget.is_spent_on(self._squares.noise_of(values, decoded)):
                 return None
-        ratio = self._squares.sqnr_db(self.x, self._decoded)
+        ratio = fastq.compare(self.x, self._decoded).sqnr_db
         return ratio if ratio >= least else None
 
     def _integer_round_trip(self, values: Array, part: tuple[slice, ...], scheme: Scheme) -> Array:
@@ -444,7 +437,7 @@ def _sqnr_of_tasks(
     """Return the SQNR of running some tasks, or None if it is below `least`. They run only if a sample comes near."""
     if Trial(values).measure(options).sqnr_db < least - NEAR:
         return None
-    budget = _Budget(signal_of(values), least)
+    budget = _Budget(squares_of(values).value, least)
     errors = NO_ERRORS
     for task in tasks():
         for work in task.pieces:
@@ -515,7 +508,7 @@ class _Rows:
             decoded[part] = round_trip(self.rows[part].astype(np.float32, copy=False))
             if budget.is_spent_on(self._squares.noise_of(self.rows[part], decoded[part])):
                 return None
-        ratio = self._squares.sqnr_db(self.rows, decoded)
+        ratio = fastq.compare(self.rows, decoded).sqnr_db
         return ratio if ratio >= least else None
 
 

@@ -1,8 +1,10 @@
 """fastq inspect, compare and completion; tables on terminals of any width."""
 
 import csv
+import functools
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -21,10 +23,11 @@ from source_models import rewrite_header, write_file
 
 import fastq
 from fastq import reference
+from fastq.results.squares import SumOfSquares, decibels, noise_at
 from fastq.system.dtypes import ML_FLOATS
 from fastq.tools.cli.html_report import INK, page
 from fastq.tools.cli.report import csv_text, json_text
-from fastq.tools.files.measured_errors import errors_of
+from fastq.tools.files.measured_errors import NO_ERRORS, Errors, errors_of
 from fastq.tools.files.records import Scheme
 from fastq.tools.tensors.extent import _row_ends as row_ends
 from fastq.tools.tensors.extent import extent_of
@@ -312,13 +315,39 @@ def test_the_total_says_what_overflows():
 
 
 @pytest.mark.parametrize(
-    ("values", "approximation", "largest"), [([1e-160, 1], [2e-160, 1], 1e-160), ([1, 0], [1, 1e-170], 1e-170)]
+    ("values", "approximation", "largest", "expected"),
+    [
+        ([1e-160, 1], [2e-160, 1], 1e-160, 3200),
+        ([1, 0], [1, 1e-170], 1e-170, 3400),
+        ([1e-200, 0], [1e-200, 1e200], 1e200, -8000),
+    ],
 )
-def test_ratios_beyond_float64_are_no_number(values, approximation, largest):
-    """Of 3200 dB and more: errors that are there are not called exact."""
-    errors = errors_of(np.array(values, float), np.array(approximation, float))
+def test_ratios_beyond_float64_are_known(values, approximation, largest, expected):
+    values, approximation = np.array(values, float), np.array(approximation, float)
+    errors = errors_of(values, approximation)
     assert errors.largest == largest
-    assert np.isnan(errors.sqnr_db)
+    assert errors.sqnr_db == pytest.approx(expected, rel=1e-12)
+    assert NO_ERRORS.with_more(errors).sqnr_db == errors.sqnr_db
+    save_file({"x": values}, "a.safetensors")
+    save_file({"x": approximation}, "b.safetensors")
+    assert f"{expected}.00 dB, worst {expected}.00 dB: x" in run("compare", "a.safetensors", "b.safetensors")
+
+
+def test_sums_of_parts_need_no_common_magnitude():
+    """Nor a finite sum."""
+    far, near = (errors_of(np.full(8, x), np.full(8, y)) for x, y in ((1e200, 1.1e200), (1e-200, 1.2e-200)))
+    assert far.with_more(near).sqnr_db == near.with_more(far).sqnr_db == pytest.approx(20, abs=1e-9)
+    large = errors_of(np.full(8, 4e153), np.full(8, 4.4e153))
+    total = functools.reduce(Errors.with_more, [large] * 20)
+    assert total.signal_exponent > 0
+    assert total.sqnr_db == pytest.approx(20, abs=1e-9)
+
+
+@pytest.mark.parametrize("ratio", [-math.inf, -9000.0, -40.0, 0.0, 25.0, 9000.0, math.inf])
+def test_noise_of_a_ratio(ratio):
+    signal = SumOfSquares(3.0, -700)
+    noise = noise_at(ratio, signal)
+    assert decibels(signal.number, noise.number, signal.exponent - noise.exponent) == pytest.approx(ratio, abs=1e-9)
 
 
 @pytest.mark.parametrize("exponent", [-900, -560, 600, 1000])

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-import fastq
 from fastq.ops.compare import totals as totals_of
 from fastq.results import Comparison
-from fastq.results.measures import Totals, comparison_of
+from fastq.results.measures import Totals, comparison_of, measures_of
 from fastq.system import labels
 from fastq.system.dtypes import Array
 from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
@@ -29,7 +28,7 @@ from fastq.tools.cli.report import TableOptions, arrays_of_pictures, as_float, s
 from fastq.tools.cli.tables import Entry, cell_text, shape_text
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.cli.waits import notice_if_slow
-from fastq.tools.files.measured_errors import NO_ERRORS, Errors, sums_of, sums_of_part
+from fastq.tools.files.measured_errors import NO_ERRORS, Errors, errors_in
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted, Progress
 from fastq.tools.files.texts import NAMED, count_text, some_of
@@ -257,8 +256,6 @@ def _compare_tensors(x: Tensor, y: Tensor, quantized: bool, advance: Progress, c
         **measured.measures.to_dict(),
         "nan": measured.nan,
     }
-    if measured.sums.exponent:  # squares are too large or too small for float64
-        entry["sqnr_db"] = measured.sums.sqnr_db
     return entry, converted
 
 
@@ -269,10 +266,10 @@ def _measure_at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> Mea
     if not values.size:
         return Measured(numbers.dtype.kind, NOTHING_MEASURED, NO_ERRORS)
     approximation = as_float(y.codes())
-    measures = None if _has_nan(values) else fastq.compare(values, approximation)
+    totals = None if _has_nan(values) else totals_of(values, approximation)
     progress(x.nbytes, 0)
-    if measures is not None and not (math.isnan(measures.max_abs_error) and _has_nan(as_float(y.values()))):
-        return Measured(numbers.dtype.kind, measures, sums_of(measures, values, approximation))
+    if totals is not None and not (math.isnan(totals.largest) and _has_nan(as_float(y.values()))):
+        return Measured(numbers.dtype.kind, measures_of(totals), errors_in(totals))
     part = _without_missing(values, as_float(y.values()))
     if on_both_sides := part.missing - part.missing_on_one_side:
         note(f"{x.name}: {count_text(on_both_sides, 'value')} NaN on both sides, left out")
@@ -291,7 +288,6 @@ class _Part(NamedTuple):
     """The errors of the elements of a part that are NaN on neither side."""
 
     totals: Totals
-    sums: Errors
     missing: int
     missing_on_one_side: int
 
@@ -302,13 +298,10 @@ def _without_missing(ours: Array, theirs: Array) -> _Part:
     missing_in_theirs = np.isnan(theirs)
     is_measured = ~(missing_in_ours | missing_in_theirs)
     totals = Totals.of_nothing(has_codes=False)
-    sums = NO_ERRORS
     if is_measured.any():
         totals = totals_of(ours[is_measured], theirs[is_measured])
-        sums = sums_of_part(totals, ours[is_measured], theirs[is_measured])
     return _Part(
         totals=totals,
-        sums=sums,
         missing=int(is_measured.size - np.count_nonzero(is_measured)),
         missing_on_one_side=int(np.count_nonzero(missing_in_ours != missing_in_theirs)),
     )
@@ -324,7 +317,7 @@ def _measured_of(parts: Sequence[_Part], dtype_kind: str, name: str, code: int) 
         measures = comparison_of([part.totals for part in parts])
     elif on_one_side:
         measures = replace(NOTHING_MEASURED, sqnr_db=math.nan)
-    sums = reduce(Errors.with_more, (part.sums for part in parts), NO_ERRORS)
+    sums = reduce(Errors.with_more, (errors_in(part.totals) for part in parts), NO_ERRORS)
     return Measured(dtype_kind, measures, sums, nan=sum(part.missing for part in parts))
 
 

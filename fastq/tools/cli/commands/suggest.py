@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import numpy as np
 
+from fastq.results.squares import noise_at, squares_of
 from fastq.system.imports import undisturbed
 from fastq.tools.cli.errors import name_of_path, one_line_error, one_line_errors
 from fastq.tools.cli.exit_codes import TOO_FAR
@@ -22,7 +22,7 @@ from fastq.tools.cli.report import json_option, print_json, total_text, worst_op
 from fastq.tools.cli.tables import Entry, arrange_rows, print_table
 from fastq.tools.cli.terminal import print_line
 from fastq.tools.cli.waits import notice_if_slow
-from fastq.tools.files.measured_errors import Errors, exponent_for_squares, signal_of
+from fastq.tools.files.measured_errors import Errors
 from fastq.tools.files.naming_errors import naming
 from fastq.tools.files.pipeline import Converted
 from fastq.tools.files.quantized_elsewhere import parts_of_weights
@@ -174,17 +174,15 @@ def _entry_of_choice(choice: Choice, as_json: bool) -> Entry:
 def _row_of(choice: Choice) -> Converted:
     """Return the row that counts in the sums of all tensors."""
     tensor = choice.tensor
-    values = tensor.values()
-    exponent = exponent_for_squares(values)
-    signal = signal_of(np.ldexp(values, -exponent) if exponent else values)
-    noise = signal and signal * 10 ** (-choice.sqnr_db / 10)
+    signal = squares_of(tensor.values())
+    noise = noise_at(choice.sqnr_db, signal)
     return Converted(
         name=tensor.name,
         shape=tensor.shape,
         before=tensor.nbytes,
         after=choice.nbytes,
         target=str(choice.scheme),
-        errors=Errors(noise=noise, signal=signal, largest=math.nan, exponent=exponent),
+        errors=Errors(noise.number, signal.number, math.nan, noise.exponent, signal.exponent),
     )
 
 

@@ -464,7 +464,7 @@ def _gguf_candidates(tensor: Tensor) -> list[Candidate]:
     whole = _Rows(rows)
     candidates = []
     for form in BLOCK_FORMATS.values():
-        needs_imatrix = form.needs_importance or MIXES[LIKE_MIX].needs(tensor.name, TENSOR_TYPES[form.name])
+        needs_imatrix = form.needs_importance or MIXES[LIKE_MIX].needs_importance(tensor.name, TENSOR_TYPES[form.name])
         if values.shape[-1] % form.size == 0 and not needs_imatrix:
             nbytes = rows.size // form.size * form.nbytes
             candidates.append(Candidate(scheme=form.name, nbytes=nbytes, sqnr_db=partial(whole.sqnr_db, form)))

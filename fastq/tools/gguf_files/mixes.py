@@ -25,7 +25,7 @@ class Mix:
     default: str  # type of the tensors without a rule
     needs_imatrix: bool = False  # for some tensors of any model
 
-    def needs(self, name: str, kind: TensorType) -> bool:
+    def needs_importance(self, name: str, kind: TensorType) -> bool:
         """Return whether llama-quantize gives a tensor a type with an importance matrix only."""
         return (kind.name in _OF_IMATRIX or (self.name, kind.name) == ("Q2_K_S", "Q2_K")) and name not in _NAMED
 

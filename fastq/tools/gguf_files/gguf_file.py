@@ -32,7 +32,7 @@ MAGIC = b"GGUF"
 VERSION = 3  # version 2 has the same layout; llama.cpp does not read version 1
 ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
-LARGEST_ALIGNMENT = 1 << 16  # a smaller file is read as a whole
+LARGEST_ALIGNMENT = 1 << 16  # or the bytes of the file, if these are more
 MOST_DIMENSIONS = 64  # of an array of NumPy
 LLAMA_DIMENSIONS = 4  # which llama.cpp reads; convolutions over time and space, of video models, have more
 LARGEST = 2**63 - 1  # the largest number of bytes of a tensor, as in llama.cpp
@@ -80,7 +80,8 @@ class MetadataField:
 
     def value(self) -> Any:
         """Return the value: a number, a string, or a list of them."""
-        return _values(self.raw, 0, self.number, 1)[0][0]
+        (value,), _ = _decode_values(self.raw, at=0, number=self.number, count=1)
+        return value
 
 
 def uint32(key: str, value: int) -> MetadataField:
@@ -100,7 +101,7 @@ class GgufSpec:
     name: str  # unique in its file
     kind: TensorType
     shape: tuple[int, ...]  # elements on each axis, rows last: the header has the reverse order
-    stored: int = 0  # bytes up to the next tensor, the only thing known about an unknown type
+    nbytes_of_unknown: int = 0  # bytes up to the next tensor, if its type is unknown
 
     @property
     def size(self) -> int:
@@ -110,13 +111,13 @@ class GgufSpec:
     @property
     def nbytes(self) -> int:
         """Bytes of the data."""
-        return self.kind.size_of(self.shape) or self.stored
+        return self.kind.size_of(self.shape) or self.nbytes_of_unknown
 
 
 # Reading
 
 
-Places = dict[str, tuple[GgufSpec, int]]  # tensors by name, with their positions
+Places = dict[str, tuple[GgufSpec, int]]  # tensors by name, with the positions of their data
 
 
 class _File(NamedTuple):
@@ -125,7 +126,7 @@ class _File(NamedTuple):
     path: Path
     fields: dict[str, MetadataField]
     alignment: int
-    places: Places
+    places: Places  # positions in the file
 
 
 def parts_of(path: Path, count: Any) -> list[Path]:
@@ -146,11 +147,11 @@ class GgufSource:
     """
 
     def __init__(self, path: Path) -> None:
-        file = _read(path)
+        file = _read_header(path)
         self.path = path
         self.parts = [path]
         files = [file]
-        count = _value(file.fields, "split.count", 1)
+        count = _value_of(file.fields, "split.count", 1)
         if count not in (0, 1):
             self.parts = parts_of(path, count)
             files = [_read_part(part, k, count) for k, part in enumerate(self.parts) if part.is_file()]
@@ -160,16 +161,21 @@ class GgufSource:
         self.tensors: dict[str, GgufSpec] = {}
         self._places: dict[str, tuple[Path, int]] = {}
         for file in files:
-            for name, (spec, start) in file.places.items():
-                if name in self.tensors:
-                    raise ValueError(f"tensor {name!r} is in {self._places[name][0].name}, too")
-                self.tensors[name] = spec
-                self._places[name] = (file.path, start)
+            self._add_tensors_of(file)
         promised = self.get("split.tensors.count")
         number = len(self.tensors)
         if len(files) == count and promised not in (None, number):
             raise ValueError(f"its parts have {number:,} tensors, not {promised:,}")
+        # by the tensors that they multiply; they are tensors themselves
         self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
+
+    def _add_tensors_of(self, file: _File) -> None:
+        """Add the tensors of a file; raise ValueError if a file before has one of the same name."""
+        for name, (spec, start) in file.places.items():
+            if name in self.tensors:
+                raise ValueError(f"tensor {name!r} is in {self._places[name][0].name}, too")
+            self.tensors[name] = spec
+            self._places[name] = (file.path, start)
 
     @property
     def without_scales(self) -> dict[str, GgufSpec]:
@@ -178,7 +184,11 @@ class GgufSource:
         return {name: spec for name, spec in self.tensors.items() if name not in scales}
 
     def _scale_of(self, name: str) -> str | None:
-        """Return the name of the tensor with the scale of a matrix, or of each of its matrices, in llama.cpp."""
+        """Return the name of the tensor with the scale of a matrix, or with one for each of its matrices, else None.
+
+        llama.cpp multiplies m.weight by m.scale. Only the numbers of NVFP4 mean nothing without it: next to another
+        type, a tensor of that name with other numbers is a tensor of its own.
+        """
         module = name.removesuffix(".weight")
         spec = self.tensors[name]
         scale = self.tensors.get(f"{module}.scale")
@@ -193,7 +203,7 @@ class GgufSource:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a field, or the default for a missing one."""
-        return _value(self.fields, key, default)
+        return _value_of(self.fields, key, default)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a tensor, mapped."""
@@ -202,11 +212,15 @@ class GgufSource:
         return np.asarray(np.memmap(path, np.uint8, "r", start, (nbytes,))) if nbytes else np.empty(0, np.uint8)
 
     def load(self, name: str) -> Array:
-        """Return the rows of a tensor, mapped; plain numbers in their dtype, other types as the bytes of each row."""
+        """Return the rows of a tensor, mapped; plain numbers in their dtype, other types as the bytes of each row.
+
+        A tensor of unknown type is a single row of bytes.
+        """
         spec = self.tensors[name]
         raw = self.raw(name)
-        row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
-        return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
+        # a row without values has a length of its own, too, since reshape divides by it
+        nbytes_of_row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
+        return raw.reshape(-1, nbytes_of_row).view(numpy_dtype(spec.kind))
 
     def scale(self, name: str) -> NDArray[np.float32] | None:
         """Return the scales of a tensor's values, a number for each matrix; None without scales."""
@@ -228,24 +242,24 @@ class GgufSource:
         return values.reshape(spec.shape)
 
 
-def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
-    """Return the GGUF model of a file or a part; raise ValueError if it is invalid or, with `whole`, lacks parts."""
+def open_gguf(path: Path, *, needs_all_parts: bool = True) -> GgufSource:
+    """Return the GGUF model of a file or a part; raise ValueError if it is invalid, or lacks parts that it needs."""
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     check_pointer(path)
     with naming(lambda error: f"{path.name} is not a readable GGUF file: {reason(error)}", ValueError):
         source = GgufSource(path)
-    if source.missing and whole:
+    if source.missing and needs_all_parts:
         raise ValueError(f"parts of the model are missing: {some_of(source.missing)}")
     return source
 
 
-def _value(fields: Mapping[str, MetadataField], key: str, default: Any = None) -> Any:
+def _value_of(fields: Mapping[str, MetadataField], key: str, default: Any = None) -> Any:
     """Return the value of a field, or the default for a missing one."""
     return fields[key].value() if key in fields else default
 
 
-def _read(path: Path) -> _File:
+def _read_header(path: Path) -> _File:
     """Read the header of a file; raise ValueError if it is invalid."""
     with path.open("rb") as file:
         if not file.seek(0, 2):
@@ -253,25 +267,20 @@ def _read(path: Path) -> _File:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             cursor = _Cursor(data)
             end = len(data)
-            places = Places()
             tensor_count, field_count = _read_counts(cursor)
             fields = _read_fields(cursor, field_count)
             alignment = _alignment_in(fields, end)
-            for index in range(tensor_count):
-                name = cursor.text(f"name {index + 1} of {tensor_count:,} tensors")
-                if name in places:
-                    raise ValueError(f"tensor {name!r} occurs twice")
-                places[name] = _read_tensor_info(cursor, name), cursor.number("Q")
+            offsets = _read_tensor_infos(cursor, tensor_count)
             start = _align(cursor.at, alignment)
-    places = _checked_places(places, start, end, alignment)
+    places = _places_in_file(offsets, start, end, alignment)
     return _File(path=path, fields=fields, alignment=alignment, places=places)
 
 
 def _read_part(path: Path, number: int, count: int) -> _File:
     """Read the header of a part of a model; raise ValueError if it says to be another part."""
     with naming(lambda error: f"{path.name}: {error}", ValueError):
-        part = _read(path)
-        stored = [_value(part.fields, key) for key in OF_PARTS[:2]]
+        part = _read_header(path)
+        stored = [_value_of(part.fields, key) for key in OF_PARTS[:2]]
         if stored != [number, count]:
             raise ValueError(f"split.no and split.count are {stored[0]} and {stored[1]}, not {number} and {count}")
     return part
@@ -282,9 +291,10 @@ def _alignment_in(fields: Mapping[str, MetadataField], end: int) -> int:
     field = fields.get(ALIGNMENT_KEY)
     if field is None:
         return ALIGNMENT
-    alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0
+    alignment = int(field.value()) if VALUE_TYPES[field.number] == "uint32" else 0  # 0, as of other types, is refused
     largest = max(end, LARGEST_ALIGNMENT)
-    if not 0 < alignment <= largest or alignment & (alignment - 1):
+    is_power_of_two = alignment & (alignment - 1) == 0
+    if not (0 < alignment <= largest and is_power_of_two):
         raise ValueError(f"{ALIGNMENT_KEY} must be a power of two up to {largest:,}, not {field.value()!r}")
     return alignment
 
@@ -297,34 +307,36 @@ class _Cursor:
         self.at = 0
         self.end = len(data)
 
-    def advance(self, count: int) -> int:
-        """Skip a number of bytes, and return their position."""
+    def skip(self, count: int) -> int:
+        """Skip a number of bytes, and return their position; raise ValueError if there are fewer."""
         if count > self.end - self.at:
             raise ValueError(f"its header is longer than its {self.end:,} bytes")
         self.at += count
         return self.at - count
 
-    def number(self, style: str) -> int:
-        """Read a little-endian integer."""
-        at = self.advance(struct.calcsize(style))
+    def read_integer(self, style: str) -> int:
+        """Read a little-endian integer of a style of `struct`."""
+        at = self.skip(struct.calcsize(style))
         value: int = struct.unpack_from(f"<{style}", self.data, at)[0]
         return value
 
-    def text(self, what: str) -> str:
-        """Read a string."""
-        length = self.number("Q")
-        start = self.advance(length)
+    def read_name(self, what: str) -> str:
+        """Read a key or the name of a tensor, which an error calls `what`; raise ValueError if it can't be one."""
+        length = self.read_integer("Q")
+        start = self.skip(length)
         raw = self.data[start : self.at]
         try:
             text = raw.decode()
         except UnicodeDecodeError:
             raise ValueError(f"{what} is not UTF-8: {raw[:40]!r}") from None
-        if not text or "\0" in text:
-            raise ValueError(f"{what} is {text[:40]!r}")
+        if not text:
+            raise ValueError(f"{what} is empty")
+        if "\0" in text:  # where llama.cpp would end it
+            raise ValueError(f"{what} has a NUL: {text[:40]!r}")
         return text
 
-    def strings(self, count: int) -> None:
-        """Skip strings, without making objects of them."""
+    def skip_strings(self, count: int) -> None:
+        """Skip strings, without making objects of them, by local names: a vocabulary has 100,000 and more."""
         if count > (self.end - self.at) // 8:
             raise ValueError(f"its header is longer than its {self.end:,} bytes")
         data = self.data
@@ -332,10 +344,10 @@ class _Cursor:
         last = self.end - 8
         unpack = struct.Struct("<Q").unpack_from
         for _ in range(count):
-            if at > last:
+            if at > last:  # the end is refused below
                 break
             at += 8 + unpack(data, at)[0]
-        self.advance(at - self.at)
+        self.skip(at - self.at)
 
 
 def _read_counts(cursor: _Cursor) -> tuple[int, int]:
@@ -343,23 +355,25 @@ def _read_counts(cursor: _Cursor) -> tuple[int, int]:
     magic = cursor.data[:4]
     if magic != MAGIC:
         raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")
-    cursor.advance(4)
-    version = cursor.number("I")
-    if version and version % 2**16 == 0:
+    cursor.skip(len(MAGIC))
+    version = cursor.read_integer("I")
+    if version and version % 2**16 == 0:  # a small number whose bytes are in the reverse order
         raise ValueError("it is big-endian; gguf-convert-endian of the gguf package turns it into little-endian")
     if version not in (2, VERSION):
         raise ValueError(f"its version is {version}, not 2 or {VERSION}")
-    return cursor.number("Q"), cursor.number("Q")
+    tensor_count = cursor.read_integer("Q")
+    field_count = cursor.read_integer("Q")
+    return tensor_count, field_count
 
 
 def _read_fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
     """Read the metadata; their values stay bytes."""
     fields: dict[str, MetadataField] = {}
     for index in range(count):
-        key = cursor.text(f"key {index + 1} of {count:,}")
+        key = cursor.read_name(f"key {index + 1} of {count:,}")
         if key in fields:
             raise ValueError(f"key {key!r} occurs twice")
-        number = cursor.number("I")
+        number = cursor.read_integer("I")
         start = cursor.at
         _skip_value(cursor, key, number)
         fields[key] = MetadataField(key, number, cursor.data[start : cursor.at])
@@ -370,13 +384,13 @@ def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
     """Move the cursor behind a value of the type with a number; `depth` is that of arrays around it."""
     count = 1
     if number == ARRAY:
-        number = cursor.number("I")
-        count = cursor.number("Q")
+        number = cursor.read_integer("I")
+        count = cursor.read_integer("Q")
         depth = depth + 1
     if number == STRING:
-        cursor.strings(count)
+        cursor.skip_strings(count)
     elif number in SCALARS:
-        cursor.advance(count * struct.calcsize(SCALARS[number]))
+        cursor.skip(count * struct.calcsize(SCALARS[number]))
     elif number != ARRAY:
         raise ValueError(f"key {key!r} has a value of type {number}, which GGUF does not define")
     elif depth > DEEPEST:
@@ -386,13 +400,25 @@ def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
             _skip_value(cursor, key, ARRAY, depth)
 
 
-def _read_tensor_info(cursor: _Cursor, name: str) -> GgufSpec:
-    """Read the type and the shape of a tensor."""
-    dimensions = cursor.number("I")
+def _read_tensor_infos(cursor: _Cursor, count: int) -> Places:
+    """Read the tensors that a header lists; their positions count from the start of the data."""
+    offsets: Places = {}
+    for index in range(count):
+        name = cursor.read_name(f"name {index + 1} of {count:,} tensors")
+        if name in offsets:
+            raise ValueError(f"tensor {name!r} occurs twice")
+        spec = _read_type_and_shape(cursor, name)
+        offsets[name] = spec, cursor.read_integer("Q")
+    return offsets
+
+
+def _read_type_and_shape(cursor: _Cursor, name: str) -> GgufSpec:
+    """Read the type and the shape of a tensor; raise ValueError for a shape that it can't have."""
+    dimensions = cursor.read_integer("I")
     if dimensions > MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
-    lengths = [cursor.number("Q") for _ in range(dimensions)]
-    kind = type_of_number(cursor.number("I"))
+    lengths = [cursor.read_integer("Q") for _ in range(dimensions)]
+    kind = type_of_number(cursor.read_integer("I"))
     size = 1
     for length in lengths:
         size *= max(length, 1)
@@ -407,33 +433,34 @@ def _read_tensor_info(cursor: _Cursor, name: str) -> GgufSpec:
     return GgufSpec(name=name, kind=kind, shape=tuple(reversed(lengths)))
 
 
-def _checked_places(places: Places, start: int, end: int, alignment: int) -> Places:
-    """Return tensors and their positions in the file; tensors of unknown types end at the next one.
+def _places_in_file(offsets: Places, start: int, end: int, alignment: int) -> Places:
+    """Return tensors and their positions in the file; raise ValueError if they overlap or lie outside it.
 
-    `start` is the position of the data, behind the header, and `end` that of the end of the file.
+    `start` is the position of the data, behind the header, and `end` that of the end of the file. How long a tensor of
+    an unknown type is only the next one tells.
     """
-    before = ""  # the tensor before, and the first offset behind it
-    free = 0
-    positions = dict(places)
-    order = sorted(places.values(), key=lambda place: (place[1], place[0].nbytes))
-    next_offsets = [*(offset for _, offset in order), end - start][1:]
-    for (spec, offset), next_offset in zip(order, next_offsets, strict=True):
+    places = dict(offsets)  # in the order of the header
+    by_offset = sorted(offsets.values(), key=lambda place: (place[1], place[0].nbytes))
+    next_offsets = [*(offset for _, offset in by_offset), end - start][1:]
+    name_before = ""
+    end_before = 0
+    for (spec, offset), next_offset in zip(by_offset, next_offsets, strict=True):
         if offset % alignment:
             raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is not a multiple of {alignment}")
-        if offset < free:
-            raise ValueError(f"tensors {before!r} and {spec.name!r} share bytes")
+        if offset < end_before:
+            raise ValueError(f"tensors {name_before!r} and {spec.name!r} share bytes")
         if not spec.kind.block and spec.size:
-            spec = replace(spec, stored=max(next_offset - offset, 1))
-        before = spec.name
-        free = offset + spec.nbytes
-        if start + free > end:
-            raise ValueError(f"tensor {spec.name!r} ends at byte {start + free:,} of {end:,}")
-        positions[spec.name] = spec, start + offset
-    return positions
+            spec = replace(spec, nbytes_of_unknown=max(next_offset - offset, 1))
+        name_before = spec.name
+        end_before = offset + spec.nbytes
+        if start + end_before > end:
+            raise ValueError(f"tensor {spec.name!r} ends at byte {start + end_before:,} of {end:,}")
+        places[spec.name] = spec, start + offset
+    return places
 
 
-def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:
-    """Return values of one type from a position on, and the position of their end."""
+def _decode_values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:
+    """Return as many values, of the type with a number, from a position on, and the position of their end."""
     if number in SCALARS:
         style = f"<{count}{SCALARS[number]}"
         return list(struct.unpack_from(style, raw, at)), at + struct.calcsize(style)
@@ -442,11 +469,13 @@ def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], in
         value: Any
         if number == ARRAY:
             number_of_elements, count_of_elements = struct.unpack_from("<IQ", raw, at)
-            value, at = _values(raw, at + 12, number_of_elements, count_of_elements)
+            at += struct.calcsize("<IQ")
+            value, at = _decode_values(raw, at, number_of_elements, count_of_elements)
         else:
             (length,) = struct.unpack_from("<Q", raw, at)
-            value = raw[at + 8 : at + 8 + length].decode("utf-8", "replace")
-            at = at + 8 + length
+            start = at + struct.calcsize("<Q")
+            at = start + length
+            value = raw[start:at].decode("utf-8", "replace")
         values.append(value)
     return values, at
 

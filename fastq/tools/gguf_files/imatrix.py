@@ -132,22 +132,16 @@ def weigh(
         name, index = next((pair for pair in matrix.names if pair[0] in imatrix.values), ("", None))
         if not name:
             continue
-        values = imatrix.values[name]
-        columns = matrix.shape[-1]
-        matrices = math.prod(matrix.shape[:-2])
         used.add(name)
-        rows, rest = divmod(values.size, columns)
-        if (rows, rest) == (matrices, 0) if index is None else index < rows and not rest:
-            weights = values.reshape(rows, columns)[slice(None) if index is None else slice(index, index + 1)]
-            importance[key] = with_equal_weights_where_all_are_0(weights, matrix.group)
-            if importance[key] is not weights:
-                equalized.append(key)
-            if count := imatrix.uncounted.get(name):
-                uncounted[name] = f"{name}, {count} of {rows}"
-        elif not matrix.may_differ:
-            raise ValueError(
-                f"the importance matrix has {values.size:,} values for {name!r}, not {columns * matrices:,}"
-            )
+        weights = _weights_of(imatrix.values[name], name, index, matrix)
+        if weights is None:
+            continue
+        importance[key] = with_equal_weights_where_all_are_0(weights, matrix.group)
+        if importance[key] is not weights:
+            equalized.append(key)
+        if count := imatrix.uncounted.get(name):
+            rows = imatrix.values[name].size // matrix.shape[-1]
+            uncounted[name] = f"{name}, {count} of {rows}"
     if not importance:
         raise ValueError(
             f"the importance matrix belongs to another model: it lacks all {len(to_weigh):,} tensors, such as "
@@ -168,7 +162,26 @@ def weigh(
     return importance
 
 
+def _weights_of(values: Weights, name: str, index: int | None, matrix: MatrixToWeigh) -> Weights | None:
+    """Return the weights of a matrix from those of an entry, a row for each matrix, or None if it may have others.
+
+    `index` is that of the matrix among those of the entry; None if the entry has all matrices of the tensor. Raise
+    ValueError if the entry has another number of values, and the matrix must not differ.
+    """
+    columns = matrix.shape[-1]
+    matrices = math.prod(matrix.shape[:-2])
+    rows, rest = divmod(values.size, columns)
+    has_all_rows = rows == matrices if index is None else index < rows
+    if has_all_rows and rest == 0:
+        weights = values.reshape(rows, columns)
+        return weights if index is None else weights[index : index + 1]
+    if matrix.may_differ:
+        return None
+    raise ValueError(f"the importance matrix has {values.size:,} values for {name!r}, not {columns * matrices:,}")
+
+
 def _first_quoted(names: list[str]) -> str:
+    """Return the first of some names in quotes, and the number of the others."""
     return some_of([repr(name) for name in names])
 
 
@@ -193,7 +206,10 @@ def _from_gguf(source: GgufSource) -> Imatrix:
 
 
 def _means(source: GgufSource, name: str) -> tuple[Weights, int]:
-    """Return sums divided by counts, and the number of counts that are 0; experts that were never chosen get ones."""
+    """Return sums divided by counts, and the number of counts that are not positive.
+
+    Their matrices, such as experts that were never chosen, get ones: equal weights for all columns.
+    """
     for end, other_end in ((SUMS, COUNTS), (COUNTS, SUMS)):
         if name + end not in source.tensors:
             raise ValueError(f"{name + other_end!r} is there without {name + end!r}")
@@ -221,7 +237,11 @@ def _from_tensors(source: TensorSource) -> Imatrix:
 
 
 def _from_legacy(data: bytes) -> Imatrix:
-    """Return the matrix in an older file of llama-imatrix: means that are multiplied by the number of calls."""
+    """Return the matrix in an older file of llama-imatrix: means that are multiplied by the number of calls.
+
+    It has a number of entries, each a name, a number of calls, a number of values and the values. Newer versions of it
+    go on with the number of pieces of text, and the name of the text.
+    """
     try:
         (count,) = struct.unpack_from("<i", data)
         at = 4

@@ -1,7 +1,7 @@
 """The type of each tensor of a model: the rules by which llama-quantize mixes types, as tables.
 
 src/llama-quant.cpp of llama.cpp decides by the name of a tensor, its layer, and a few numbers of the model. Its
-decisions for the types here are one table of rules; the first rule that fits a tensor counts.
+decisions for the types here are one table of rules; the first rule that applies to a tensor counts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ class Mix:
 
     def needs_importance(self, name: str, kind: TensorType) -> bool:
         """Return whether llama-quantize gives a tensor a type with an importance matrix only."""
-        return (kind.name in _OF_IMATRIX or (self.name, kind.name) == ("Q2_K_S", "Q2_K")) and name not in _NAMED
+        is_type_from_importance = kind.name in _FROM_IMPORTANCE or (self.name, kind.name) == ("Q2_K_S", "Q2_K")
+        return is_type_from_importance and name not in _NAMED
 
 
-_OF_IMATRIX = "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"
+# types that llama-quantize makes with an importance matrix only, except for heads and embeddings
+_FROM_IMPORTANCE = "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"
 
 # include/llama.h, enum llama_ftype
 MIXES = {
@@ -73,20 +75,21 @@ MIXES = {
 FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F16"), Mix("BF16", 32, "BF16"))}
 LIKE_MIX = "Q8_0"  # the mix of `fastq gguf --like` without a TYPE
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
-OTHERS = ("COPY",)  # of llama-quantize only
+ONLY_IN_LLAMA = ("COPY",)  # mixes of llama-quantize that fastq lacks
 
 
 def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
-    """Return the mix of a name or a number, in upper or lower case; raise ValueError with the valid names."""
+    """Return the mix of a name, in upper or lower case, or of a number; raise ValueError with the valid names."""
     name = ALIASES.get(text.upper(), text.upper())
     mix = mixes.get(name) or next((mix for mix in mixes.values() if str(mix.number) == text), None)
     if mix is not None:
         return mix
-    hint = did_you_mean(name, mixes, {})
-    if name in OTHERS:
+    if name in ONLY_IN_LLAMA:
         hint = "; only llama-quantize makes it"
     elif name in TENSOR_TYPES and mixes is not FLOAT_MIXES:
         hint = f", but the type of single tensors: --tensor-type .={name} with one of them converts all tensors to it"
+    else:
+        hint = did_you_mean(name, mixes, {})
     raise ValueError(f"{text!r} is not one of {', '.join(mixes)}{hint}")
 
 
@@ -122,17 +125,23 @@ def model_of(source: GgufSource) -> Model:
 
     def number(key: str, default: int = 0) -> int:
         value = source.get(f"{architecture}.{key}", default)
-        value = value[0] if isinstance(value, list) and value else value  # some models have a number for each layer
+        if isinstance(value, list) and value:  # some models have a number for each layer
+            value = value[0]
         return value if isinstance(value, int) else default
 
     heads = number("attention.head_count")
-    heads_kv = number("attention.head_count_kv", heads)
-    return Model(architecture, number("block_count"), number("expert_count"), heads, heads_kv)
+    return Model(
+        architecture=architecture,
+        layers=number("block_count"),
+        experts=number("expert_count"),
+        heads=heads,
+        heads_kv=number("attention.head_count_kv", heads),
+    )
 
 
 # Tensors of two or more dimensions are quantized if their name ends in "weight", except those whose name contains or is
 # one of these. They are small, or the model is sensitive to them, or llama.cpp has no code for them in blocks.
-_KEPT_WITHIN = (
+_NOT_QUANTIZED_WITHIN = (
     *("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj"),
     *("ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight", "indexer.q_proj.weight"),
     *("time_mix_first.weight", "time_mix_w0.weight", "time_mix_w1.weight", "time_mix_w2.weight"),
@@ -142,30 +151,30 @@ _KEPT_WITHIN = (
     *(".position_embd", "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos", ".patch_embd", ".patch_merger"),
     *("a.rvq.codebook", "mm.a.code_embd"),
 )
-_KEPT = ("position_embd.weight", "token_types.weight")
-
-
-_KEPT_WITHIN_OF = {
+_NOT_QUANTIZED = ("position_embd.weight", "token_types.weight")
+# by architecture, names that contain one of these
+_NOT_QUANTIZED_WITHIN_OF = {
     "glm5-next": (
         *("hc_", "indexer.attn_q_b", "indexer.attn_k", "indexer.proj", "indexer_compressor_gate"),
         *("indexer_compressor_ape", "ssm_f_a.weight", "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight"),
         *("ssm_beta.weight", "attn_kv_a_mqa.weight", "attn_k_b.weight", "attn_v_b.weight"),
     )
 }
-_Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # quantized to this in every mix
+# by architecture, names that contain one of these are quantized to Q8_0 in every mix
+_Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}
 
 
 def is_quantized(spec: GgufSpec, architecture: str) -> bool:
     """Return whether llama-quantize changes the type of a tensor of a model at all."""
     name = spec.name
-    is_weight = (
-        name.endswith("weight") or len(name.encode()) == 5
-    )  # five bytes: its test for the ending wraps around there
-    kept = (*_KEPT_WITHIN, *_KEPT_WITHIN_OF.get(architecture, ()))
-    return len(spec.shape) > 1 and is_weight and name not in _KEPT and not any(part in name for part in kept)
+    # it looks for "weight" at the length of the name minus six; for five bytes that wraps around to "not found" = -1
+    is_weight = name.endswith("weight") or len(name.encode()) == 5
+    parts = (*_NOT_QUANTIZED_WITHIN, *_NOT_QUANTIZED_WITHIN_OF.get(architecture, ()))
+    is_exception = name in _NOT_QUANTIZED or any(part in name for part in parts)
+    return len(spec.shape) > 1 and is_weight and not is_exception
 
 
-# The purpose of a tensor by its name: the first entry that fits
+# The purpose of a tensor by its name: the first entry whose text is the name, or else is in the name
 OUTPUT = "output"
 EMBEDDING = "embedding"
 VALUES = "values"
@@ -200,35 +209,38 @@ def purpose_of(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class TensorRole:
-    """A tensor among those of its purpose."""
+    """A tensor among those of its purpose: what the conditions of rules look at."""
 
     model: Model
-    layer: int
-    layers: int
+    layer: int  # for some purposes the number of such tensors before it
+    layers: int  # for some purposes the number of such tensors
     has_imatrix: bool
 
 
 @dataclass(frozen=True)
 class TypeRule:
-    """A type for tensors of a purpose, by default that of the mix, in some mixes (or in all), under a condition."""
+    """A type for the tensors of a purpose."""
 
     purpose: str
-    kind: str | None
-    mixes: str = ""
+    kind: str | None  # None: that of the mix
+    mixes: str = ""  # names of mixes; all mixes if empty
     when: Callable[[TensorRole], bool] = field(default=lambda role: True)
 
-    def fits(self, purpose: str, mix: Mix, role: TensorRole) -> bool:
-        """Return whether the rule applies to a tensor."""
-        return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(role)
+    def applies(self, purpose: str, mix: Mix, role: TensorRole) -> bool:
+        """Return whether the rule is for a tensor."""
+        is_for_mix = not self.mixes or mix.name in self.mixes.split()
+        return purpose == self.purpose and is_for_mix and self.when(role)
 
 
+# names of mixes that share rules
 _IQ1 = "IQ1_S IQ1_M"
-_LESS = f"{_IQ1} IQ2_XXS IQ2_XS"
-_MORE = "IQ2_S IQ2_M"
-_IQ1_IQ2 = f"{_LESS} {_MORE}"
+_UP_TO_IQ2_XS = f"{_IQ1} IQ2_XXS IQ2_XS"
+_IQ2_S_AND_M = "IQ2_S IQ2_M"
+_IQ1_IQ2 = f"{_UP_TO_IQ2_XS} {_IQ2_S_AND_M}"
 _IQ3 = "IQ3_XXS IQ3_XS IQ3_S IQ3_M"
 MOE = "MXFP4_MOE"  # experts in MXFP4, everything else in Q8_0
-_EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}  # it also has several of other matrices
+# by architecture, in which names tensors of three axes are experts, if it has stacks of other matrices, too
+_EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}
 
 
 def _gets_more_bits(role: TensorRole) -> bool:
@@ -238,9 +250,9 @@ def _gets_more_bits(role: TensorRole) -> bool:
     return role.layer < first or role.layer >= last or (role.layer - first) % 3 == 2
 
 
-def _is_in_first(role: TensorRole, part: int) -> bool:
-    """Return whether a layer is in the first eighth, if `part` is 8, or in another first part."""
-    return role.layer < role.layers // part
+def _is_in_first(role: TensorRole, parts: int) -> bool:
+    """Return whether a layer is in the first of some equal parts: in the first eighth, if `parts` is 8."""
+    return role.layer < role.layers // parts
 
 
 def _is_falcon(role: TensorRole) -> bool:
@@ -263,14 +275,14 @@ def _is_between(role: TensorRole) -> bool:
 
 RULES = (
     TypeRule(VALUES, "Q4_K", _IQ1_IQ2, lambda role: _shares_keys(role) or role.model.experts >= 4),
-    TypeRule(VALUES, "Q2_K", _LESS),
-    TypeRule(VALUES, "IQ3_S", _MORE),
+    TypeRule(VALUES, "Q2_K", _UP_TO_IQ2_XS),
+    TypeRule(VALUES, "IQ3_S", _IQ2_S_AND_M),
     TypeRule(KEYS, "Q4_K", _IQ1_IQ2, _has_eight_experts),
-    TypeRule(DOWN, "Q2_K", _LESS, lambda role: _is_in_first(role, 8)),
-    TypeRule(DOWN, "IQ3_S", _MORE, lambda role: _is_in_first(role, 8)),
+    TypeRule(DOWN, "Q2_K", _UP_TO_IQ2_XS, lambda role: _is_in_first(role, 8)),
+    TypeRule(DOWN, "IQ3_S", _IQ2_S_AND_M, lambda role: _is_in_first(role, 8)),
     TypeRule(ATTENTION, "Q5_K", _IQ1_IQ2, _has_eight_experts),
     TypeRule(ATTENTION, "IQ2_XXS", _IQ1),
-    TypeRule(ATTENTION, "IQ3_S", _MORE),
+    TypeRule(ATTENTION, "IQ3_S", _IQ2_S_AND_M),
     TypeRule(VALUES, "Q8_0", when=_has_eight_experts),
     TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S IQ3_XXS IQ3_XS IQ3_S", _shares_keys),
     TypeRule(VALUES, "Q4_K", "IQ3_M"),
@@ -312,10 +324,10 @@ RULES = (
     TypeRule(ATTENTION, "Q4_K", "Q3_K_M IQ3_M"),
     TypeRule(ATTENTION, "Q5_K", "Q3_K_L"),
     TypeRule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0 Q2_0"),
-    TypeRule(EMBEDDING, "Q2_K", _LESS),
-    TypeRule(EMBEDDING, "IQ3_S", f"{_MORE} IQ3_XXS"),
+    TypeRule(EMBEDDING, "Q2_K", _UP_TO_IQ2_XS),
+    TypeRule(EMBEDDING, "IQ3_S", f"{_IQ2_S_AND_M} IQ3_XXS"),
 )
-_LOW = *_IQ1_IQ2.split(), "IQ3_XXS"  # whose output gets a bit less
+_Q5_K_HEADS = *_IQ1_IQ2.split(), "IQ3_XXS"  # mixes in which output.weight is Q5_K; it is Q6_K in others
 _RAISED_OF_70B = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
 
 # Types for rows that are not whole blocks; F16 if they do not fit either
@@ -374,13 +386,16 @@ def in_order(specs: Iterable[GgufSpec]) -> list[GgufSpec]:
 def choose_types(
     model: Model, specs: Sequence[GgufSpec], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
 ) -> dict[str, TensorType]:
-    """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it."""
-    types = _Types(model, specs, mix, overrides, has_imatrix)
-    return {spec.name: types.type_of(spec) for spec in specs}
+    """Return the type of each tensor that llama-quantize gives it; `specs` are in the order of `in_order`."""
+    chooser = _TypeChooser(model, specs, mix, overrides, has_imatrix)
+    return {spec.name: chooser.type_of(spec) for spec in specs}
 
 
-class _Types:
-    """Counts the tensors of a purpose, because llama-quantize uses their number as the layer."""
+class _TypeChooser:
+    """Chooses the types of the tensors of a model, one after the other.
+
+    It counts the tensors of a purpose, because llama-quantize uses their number as the layer.
+    """
 
     def __init__(
         self, model: Model, specs: Sequence[GgufSpec], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
@@ -390,55 +405,69 @@ class _Types:
         self._overrides = overrides
         self._has_imatrix = has_imatrix
         purposes = [purpose_of(spec.name) for spec in specs]
-        self._tied = OUTPUT not in purposes
-        self._counts = {VALUES: purposes.count(VALUES), **dict.fromkeys((UP, GATE, DOWN), model.layers)}
-        self._seen = dict.fromkeys(self._counts, 0)
+        self._is_tied = OUTPUT not in purposes  # the embedding is the output head, too
+        self._layers_of = {VALUES: purposes.count(VALUES), **dict.fromkeys((UP, GATE, DOWN), model.layers)}
+        self._seen = dict.fromkeys(self._layers_of, 0)  # number of tensors of the purpose so far
 
     def type_of(self, spec: GgufSpec) -> TensorType:
+        """Return the type of the next tensor: F16 if no block divides its rows."""
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
-        kind = TENSOR_TYPES[self._intended_type(spec)]
-        columns = spec.shape[-1]
-        if columns % kind.block:
-            kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
-        return TENSOR_TYPES["F16"] if columns % kind.block else kind
+        intended = self._intended_type(spec)
+        for kind in (TENSOR_TYPES[intended], TENSOR_TYPES[FALLBACKS.get(intended, "F16")]):
+            if spec.shape[-1] % kind.block == 0:
+                return kind
+        return TENSOR_TYPES["F16"]
 
     def _intended_type(self, spec: GgufSpec) -> str:
-        """Return the type of a tensor, if its rows are whole blocks."""
-        overrides = self._overrides
+        """Return the type of a tensor, if its rows are whole blocks: by an option, else by a rule."""
+        if by_option := self._type_by_option(spec):
+            return by_option
         purpose = purpose_of(spec.name)
         architecture = self._model.architecture
-        by_pattern = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
-        by_purpose = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
-        if by_purpose and not (by_pattern and spec.name == PER_LAYER):
-            return by_purpose
-        if by_pattern:
-            return by_pattern
-        if overrides.pure or self._mix.name in FLOAT_MIXES:
+        if self._overrides.pure or self._mix.name in FLOAT_MIXES:
             return self._mix.default
         if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(architecture, ())):
             return "Q8_0"
-        if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
-            no_blocks = spec.shape[-1] % TENSOR_TYPES[self._mix.default].block
-            high = architecture == "falcon" or no_blocks or self._mix.name in ("Q8_0", MOE)
-            return overrides.output_type or ("Q8_0" if high else "Q5_K" if self._mix.name in _LOW else "Q6_K")
+        if purpose == OUTPUT or (purpose == EMBEDDING and self._is_tied):
+            return self._overrides.output_type or self._type_of_head(spec)
         if self._mix.name == MOE:
             is_stack = len(spec.shape) > 2 and spec.shape[-3] > 1
             parts = _EXPERTS_OF.get(architecture, ("",))
             return "MXFP4" if is_stack and any(part in spec.name for part in parts) else "Q8_0"
-        return self._by_rule(spec.name, purpose) if purpose else self._mix.default
+        return self._type_by_rule(spec.name, purpose) if purpose else self._mix.default
 
-    def _by_rule(self, name: str, purpose: str) -> str:
+    def _type_by_option(self, spec: GgufSpec) -> str | None:
+        """Return the type that an option names for a tensor: that for its purpose before patterns, as in llama.cpp.
+
+        Only per_layer_token_embd.weight has the type of a pattern before that of embeddings.
+        """
+        overrides = self._overrides
+        by_pattern = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
+        if by_pattern and spec.name == PER_LAYER:
+            return by_pattern
+        by_purpose = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}
+        return by_purpose.get(purpose_of(spec.name) or "") or by_pattern
+
+    def _type_of_head(self, spec: GgufSpec) -> str:
+        """Return the type of an output head, whose errors are those of every word."""
+        is_default_possible = spec.shape[-1] % TENSOR_TYPES[self._mix.default].block == 0
+        if self._model.architecture == "falcon" or not is_default_possible or self._mix.name in ("Q8_0", MOE):
+            return "Q8_0"
+        return "Q5_K" if self._mix.name in _Q5_K_HEADS else "Q6_K"
+
+    def _type_by_rule(self, name: str, purpose: str) -> str:
+        """Return the type of a tensor by the first rule that applies, and count the tensor as one of its purpose."""
         layer = self._seen.get(purpose, 0)
-        layers = self._counts.get(purpose, 0)
+        layers = self._layers_of.get(purpose, 0)
         if purpose in self._seen:
             self._seen[purpose] += 1
         if purpose in (UP, GATE, DOWN) and self._model.experts > 1:  # experts of a layer may be separate tensors
             layer = _layer(name)
             if not 0 <= layer < layers:
                 raise ValueError(f"tensor {name!r} is in none of the {layers} layers of {self._model.architecture!r}")
-        role = TensorRole(self._model, layer, layers, self._has_imatrix)
-        rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
+        role = TensorRole(model=self._model, layer=layer, layers=layers, has_imatrix=self._has_imatrix)
+        rule = next((rule for rule in RULES if rule.applies(purpose, self._mix, role)), None)
         kind = (rule.kind if rule else None) or self._mix.default
         is_raised = purpose == VALUES and self._model.is_70b and self._mix.name not in _IQ1_IQ2.split()
         return _RAISED_OF_70B.get(kind, kind) if is_raised else kind

@@ -1,4 +1,9 @@
-"""netCDF files and zarr stores: their variables are decoded, and read part by part."""
+"""netCDF files and zarr stores: their variables are decoded, and read part by part.
+
+A file of netCDF 4 is an HDF5 file. The netCDF library is silent about what it can't read there: it leaves out variables
+and attributes, and if it opens no file at all, its error does not say why. So such files are also looked at by h5py, if
+that is installed, to name what a copy would lose, and what a user has to remove.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,7 +40,9 @@ ROUNDED = "quantization_nsb", "quantization_nsd"  # attributes of a rounding
 _DECODED = dict.fromkeys(("decode_times", "decode_timedelta", "decode_coords"), False)
 VARIABLE_LENGTH = "lists of variable length"
 COMPOUND = "records of several fields"
-_NOT_OF_DIMENSION = "_nc4_non_coord_"  # begins the stored name of a variable that is only called like a dimension
+# netCDF stores the coordinates of a dimension in HDF5 under the name of the dimension. Another variable of that name is
+# stored with this in front of its name, which readers of netCDF do not see
+_NOT_COORDINATES = "_nc4_non_coord_"
 _SKIPPED = re.compile(r"variable '(.*)' has unsupported")  # a warning of netCDF4
 # attributes of HDF5 files with which netCDF and HDF5 itself keep dimensions
 OF_DIMENSIONS = re.compile(r"CLASS|NAME|DIMENSION_(LIST|LABELS)|REFERENCE_LIST|_Netcdf4\w+|_nc3_strict|_NC\w+")
@@ -65,7 +72,7 @@ def netcdf_file(path: Path, mode: Literal["r", "w"] = "r") -> Any:
         import netCDF4
     except ModuleNotFoundError as error:
         raise ValueError(_NEEDED) from error
-    with warnings.catch_warnings(action="ignore"), _naming_what_is_unopened(path):  # of variables that it skips
+    with warnings.catch_warnings(action="ignore"), _explaining_failure_to_open(path):  # of variables that it skips
         file = netCDF4.Dataset(path, mode)
     file.set_auto_maskandscale(False)
     file.set_auto_chartostring(False)
@@ -80,20 +87,28 @@ def unreadable_variables(path: Path) -> list[str]:
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with _naming_what_is_unopened(path):
+        with _explaining_failure_to_open(path):
             opened = netCDF4.Dataset(path)
         with opened as file:
-            known = {*_names_in(file, "")}
-    names = [match[1] for warning in caught if (match := _SKIPPED.search(str(warning.message)))]
-    not_read = [name for name, is_read in _in_hdf5(path) if not is_read or name not in known]
-    return list(dict.fromkeys((*names, *not_read)))
+            read_names = {*_names_in(file, "")}
+    warned_of = [match[1] for warning in caught if (match := _SKIPPED.search(str(warning.message)))]
+    left_out_silently = [
+        array.name for array in _arrays_in_hdf5(path) if not array.is_read_by_netcdf or array.name not in read_names
+    ]
+    return list(dict.fromkeys((*warned_of, *left_out_silently)))
 
 
 def _names_in(group: Any, parent: str) -> Iterator[str]:
-    """Yield the names of variables and dimensions of a group of netCDF4, with their groups."""
+    """Yield the names of variables and dimensions of a group of netCDF4, with their groups.
+
+    A dimension without coordinates is an array of HDF5, too.
+    """
     yield from (f"{parent}{name}" for name in (*group.variables, *group.dimensions))
     for name, child in group.groups.items():
         yield from _names_in(child, f"{parent}{name}/")
+
+
+# --- HDF5 by h5py: what netCDF does not read --------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -111,33 +126,50 @@ def _hdf5_file(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _in_hdf5(path: Path) -> list[tuple[str, bool]]:
-    """Return the names of arrays in an HDF5 file, and whether netCDF reads those of its kind; empty without h5py.
+class _Hdf5Array(NamedTuple):
+    """An array of an HDF5 file."""
 
-    netCDF skips some in silence. Others it ends the process on: floats of other widths than 4 and 8 bytes.
-    """
-    return _read_from_hdf5(path, 0 if path.is_dir() else path.stat().st_mtime_ns)
+    name: str  # with its groups, as netCDF has it
+    is_read_by_netcdf: bool  # whether netCDF reads arrays of its kind
+
+
+def _arrays_in_hdf5(path: Path) -> list[_Hdf5Array]:
+    """Return the arrays of an HDF5 file, also those that netCDF does not read; empty without h5py."""
+    return _arrays_at_time(path, 0 if path.is_dir() else path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=8)
-def _read_from_hdf5(path: Path, changed: int) -> list[tuple[str, bool]]:
-    """Return what `_in_hdf5` returns, for a file that was last changed at some time."""
-    arrays: list[tuple[str, bool]] = []
+def _arrays_at_time(path: Path, modified_ns: int) -> list[_Hdf5Array]:
+    """Return what `_arrays_in_hdf5` returns: a command asks several times, and a changed file is read again."""
+    arrays: list[_Hdf5Array] = []
 
-    def look(name: str | bytes, item: Any) -> None:
-        if not _is_array(item):
-            return
-        parent, _, own = _as_text(name).rpartition("/")
-        try:
-            is_read = item.compression != "lzf" and not (item.dtype.kind == "f" and item.dtype.itemsize not in (4, 8))
-        except TypeError:  # of a type that NumPy lacks, such as times of HDF5
-            is_read = False
-        arrays.append((f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/"), is_read))
+    def visit(name: str | bytes, item: Any) -> None:
+        if _is_array(item):
+            arrays.append(_Hdf5Array(name=_name_in_netcdf(name), is_read_by_netcdf=_is_array_read(item)))
 
     with _hdf5_file(path) as file:
         if file is not None:
-            file.visititems(look)
+            file.visititems(visit)
     return arrays
+
+
+def _is_array_read(array: Any) -> bool:
+    """Return whether netCDF reads an array of HDF5.
+
+    It skips some types, and arrays that are compressed by LZF, in silence. On floats of other widths than 4 and 8 bytes
+    it ends the process.
+    """
+    try:
+        is_other_float = array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8)
+        return array.compression != "lzf" and not is_other_float
+    except TypeError:  # of a type that NumPy lacks, such as times of HDF5
+        return False
+
+
+def _name_in_netcdf(name: str | bytes) -> str:
+    """Return the name, with its groups, that netCDF has for an item of an HDF5 file."""
+    parent, _, own_name = _as_text(name).rpartition("/")
+    return f"{parent}/{own_name.removeprefix(_NOT_COORDINATES)}".lstrip("/")
 
 
 def _as_text(name: str | bytes) -> str:
@@ -150,86 +182,84 @@ def _is_array(item: Any) -> bool:
     return hasattr(item, "shape")
 
 
-def _unopened(path: Path) -> list[str]:
-    """Return what netCDF fails to open an HDF5 file for, if h5py is installed: links to nothing, and empty arrays."""
+def attribute_names_in_hdf5(path: Path) -> dict[str, list[str]]:
+    """Return the names of the attributes of the groups and variables of an HDF5 file, also those netCDF does not read.
+
+    They are by the names of groups and variables in netCDF, those of the file itself by an empty name. The attributes
+    with which HDF5 stores dimensions are left out. Empty if h5py is not installed, or for other files.
+    """
+    names_of: dict[str, list[str]] = {}
+
+    def visit(name: str | bytes, item: Any) -> None:
+        names_of[_name_in_netcdf(name)] = [key for key in item.attrs if not OF_DIMENSIONS.fullmatch(key)]
+
+    with _hdf5_file(path) as file:
+        if file is not None:
+            visit("", file)
+            file.visititems(visit)
+    return names_of
+
+
+def _items_without_values(path: Path) -> list[str]:
+    """Return the names of links to nothing, and of arrays without a shape: netCDF opens no file with one of them."""
     names: list[str] = []
 
     with _hdf5_file(path) as file:
 
-        def look(name: str | bytes, link: Any) -> None:
+        def visit(name: str | bytes, link: Any) -> None:
             if not isinstance(name, str):  # no UTF-8, which h5py finds nothing by
                 return
             try:
                 item = file[name]
-                is_empty = _is_array(item) and item.shape is None
+                has_no_values = _is_array(item) and item.shape is None
             except (KeyError, OSError, RuntimeError, SystemError):  # links in a circle are errors of h5py's own locks
+                has_no_values = True
+            if has_no_values:
                 names.append(name)
-            else:
-                if is_empty:
-                    names.append(name)
 
         if file is not None:
-            file.visititems_links(look)
+            file.visititems_links(visit)
     return names
 
 
-def _unknown_arrays(path: Path) -> list[str | bytes]:
-    """Return the arrays of an HDF5 file whose types NumPy lacks, or whose names are no UTF-8."""
+def _unreadable_arrays(path: Path) -> list[str | bytes]:
+    """Return the names of arrays whose types NumPy lacks, and names of arrays and groups that are no UTF-8."""
     names: list[str | bytes] = []
 
-    def look(name: str | bytes, item: Any) -> None:
+    def visit(name: str | bytes, item: Any) -> None:
         try:
-            is_known = isinstance(name, str) and (not _is_array(item) or item.dtype is not None)
+            is_readable = isinstance(name, str) and (not _is_array(item) or item.dtype is not None)
         except TypeError:
-            is_known = False
-        if not is_known:
+            is_readable = False
+        if not is_readable:
             names.append(name)
 
     with _hdf5_file(path) as file:
         if file is not None:
-            file.visititems(look)
+            file.visititems(visit)
     return names
 
 
-def attributes_in_hdf5(path: Path) -> dict[str, list[str]]:
-    """Return the attributes of the groups and variables of an HDF5 file by their names, the root's by an empty one.
-
-    Those with which HDF5 keeps dimensions are left out. Empty if h5py is not installed, or for other files.
-    """
-    names_of: dict[str, list[str]] = {}
-
-    def look(name: str | bytes, item: Any) -> None:
-        parent, _, own = _as_text(name).rpartition("/")
-        full = f"{parent}/{own.removeprefix(_NOT_OF_DIMENSION)}".lstrip("/")
-        names_of[full] = [key for key in item.attrs if not OF_DIMENSIONS.fullmatch(key)]
-
-    with _hdf5_file(path) as file:
-        if file is not None:
-            look("", file)
-            file.visititems(look)
-    return names_of
-
-
-def _unread_attributes(path: Path) -> list[tuple[str | bytes, str | bytes]]:
-    """Return the owners and names of attributes in HDF5 with which netCDF or h5netcdf opens no file.
-
-    netCDF fails at those of two axes or more, h5netcdf at a single reference to a part of the file, and both at types
-    that h5py can't read.
-    """
+def _unreadable_attributes(path: Path) -> list[tuple[str | bytes, str | bytes]]:
+    """Return the owner and the name of each attribute with which netCDF or h5netcdf opens no file."""
     found: list[tuple[str | bytes, str | bytes]] = []
     with _hdf5_file(path) as file:
 
-        def look(name: str | bytes, item: Any) -> None:
+        def visit(name: str | bytes, item: Any) -> None:
             found.extend((name, key) for key in item.attrs if not _is_attribute_read(item.attrs, key))
 
         if file is not None:
-            look(ROOT, file)
-            file.visititems(look)
+            visit(ROOT, file)
+            file.visititems(visit)
     return found
 
 
 def _is_attribute_read(attributes: Any, key: str | bytes) -> bool:
-    """Return whether netCDF and h5netcdf open a file with an attribute."""
+    """Return whether netCDF and h5netcdf open a file with an attribute.
+
+    netCDF fails at those of two axes or more, h5netcdf at a single reference to a part of the file, and both at types
+    that h5py can't read.
+    """
     try:
         shape = attributes.get_id(key).shape
         is_reference = type(attributes[key]).__name__ in ("Reference", "RegionReference")
@@ -243,38 +273,44 @@ class UnopenedError(ValueError):
 
 
 @contextlib.contextmanager
-def _naming_what_is_unopened(path: Path) -> Iterator[None]:
-    """Raise ValueError with what netCDF and h5netcdf fail to open a file for, instead of their errors."""
+def _explaining_failure_to_open(path: Path) -> Iterator[None]:
+    """Turn an error of netCDF or h5netcdf at opening a file into one that names what in the file they fail at.
+
+    An error is raised as it is if h5py is not installed, or finds no reason.
+    """
     try:
         yield
     except (OSError, RuntimeError, TypeError, AttributeError, SystemError, UnicodeError) as error:
-        if names := _as_far_as_read(_unopened, path):
+        if names := _or_empty(_items_without_values, path):
             reason = f"it has no values or a link to nothing: {', '.join(names)}"
-            _raise_with_ways(error, path, reason, [f"del file[{name!r}]" for name in names])
-        if attributes := _as_far_as_read(_unread_attributes, path):
+            raise _unopened_error(path, reason, [f"del file[{name!r}]" for name in names]) from error
+        if attributes := _or_empty(_unreadable_attributes, path):
             named = ", ".join(f"{_as_text(key)} of {_as_text(owner)}" for owner, key in attributes)
-            ways = [f"del file[{owner!r}].attrs[{key!r}]" for owner, key in attributes]
-            _raise_with_ways(error, path, f"it can't read attributes: {named}", ways)
-        if unknown := _as_far_as_read(_unknown_arrays, path):
-            reason = f"it can't read the types or names of: {', '.join(map(_as_text, unknown))}"
-            _raise_with_ways(error, path, reason, [f"del file[{name!r}]" for name in unknown])
+            statements = [f"del file[{owner!r}].attrs[{key!r}]" for owner, key in attributes]
+            raise _unopened_error(path, f"it can't read attributes: {named}", statements) from error
+        if arrays := _or_empty(_unreadable_arrays, path):
+            reason = f"it can't read the types or names of: {', '.join(map(_as_text, arrays))}"
+            raise _unopened_error(path, reason, [f"del file[{name!r}]" for name in arrays]) from error
         raise
 
 
-def _as_far_as_read(look: Callable[[Path], list[T]], path: Path) -> list[T]:
-    """Return what is looked for in a file that netCDF can't open; empty if h5py fails, too, as in a damaged file."""
+def _or_empty(find: Callable[[Path], list[T]], path: Path) -> list[T]:
+    """Return what is found in a file that netCDF can't open; empty if h5py fails, too, as in a damaged file."""
     try:
-        return look(path)
+        return find(path)
     except Exception:  # the error of netCDF tells more
         return []
 
 
-def _raise_with_ways(error: Exception, path: Path, reason: str, ways: list[str]) -> NoReturn:
-    """Raise ValueError with a reason and the ways to remove it by h5py."""
-    raise UnopenedError(
-        f"netCDF can't open it, since {reason}; with h5py {'; '.join(ways)} removes that, where file = "
+def _unopened_error(path: Path, reason: str, statements: list[str]) -> UnopenedError:
+    """Return the error with the reason why netCDF can't open a file, and the statements that remove it by h5py."""
+    return UnopenedError(
+        f"netCDF can't open it, since {reason}; with h5py {'; '.join(statements)} removes that, where file = "
         f"h5py.File({path.name!r}, 'a')"
-    ) from error
+    )
+
+
+# --- Variables --------------------------------------------------------------------------------------------------------
 
 
 def special_variables(path: Path) -> dict[str, str]:
@@ -285,16 +321,16 @@ def special_variables(path: Path) -> dict[str, str]:
     if path.is_dir():
         return {}
     with netcdf_file(path) as file:
-        return dict(_special_of(file, ""))
+        return dict(_special_variables_in(file, ""))
 
 
-def _special_of(group: Any, parent: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and types of such variables of a group and of the groups in it; `parent` is its path."""
+def _special_variables_in(group: Any, parent: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and types of special variables in a group and in the groups within it; `parent` is its path."""
     for name, variable in group.variables.items():
         if special_type := special_type_of(variable):
             yield f"{parent}{name}", special_type
     for name, inner_group in group.groups.items():
-        yield from _special_of(inner_group, f"{parent}{name}/")
+        yield from _special_variables_in(inner_group, f"{parent}{name}/")
 
 
 def special_type_of(variable: Any) -> str:
@@ -306,11 +342,16 @@ def special_type_of(variable: Any) -> str:
 
 
 def open_options(path: Path) -> dict[str, Any]:
-    """Return the options by which xarray opens a file or a store."""
+    """Return the options by which xarray opens a file or a store: by h5netcdf if netCDF does not read all its arrays.
+
+    Consolidated metadata of zarr may be out of date, and name other arrays than the store has.
+    """
     if path.is_dir():
         return {"engine": "zarr", "consolidated": False}
-    beyond_netcdf = importlib.util.find_spec("h5netcdf") and not all(is_read for _, is_read in _in_hdf5(path))
-    return {"engine": "h5netcdf", "phony_dims": "sort"} if beyond_netcdf else {}
+    is_all_read = all(array.is_read_by_netcdf for array in _arrays_in_hdf5(path))
+    if is_all_read or importlib.util.find_spec("h5netcdf") is None:
+        return {}
+    return {"engine": "h5netcdf", "phony_dims": "sort"}
 
 
 def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
@@ -320,21 +361,26 @@ def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:
         with contextlib.suppress(ModuleNotFoundError):  # without zarr xarray has its own error
             fastq.zarr.register()
     try:
-        # attributes that xarray decodes in its own way
-        with warnings.catch_warnings(action="ignore"), _naming_what_is_unopened(path):
+        # of attributes that xarray decodes in its own way
+        with warnings.catch_warnings(action="ignore"), _explaining_failure_to_open(path):
             groups: dict[str, Any] = xarray.open_groups(path, **decoding, **open_options(path))
     except UnopenedError:
         raise
     except (ValueError, KeyError, RuntimeError, TypeError, AttributeError, SystemError) as error:
-        reason = str(error.args[0] if error.args else error).partition(". ")[0]
-        if type(error).__name__ == "UnknownCodecError":
-            reason += "; install the package that has it for zarr"
-        if type(error).__name__ == "ContainsArrayError":
-            is_in_store = any((path.parent / mark).is_file() for mark in MARKS)
-            way = "name the store that it lies in" if is_in_store else "zarr.open_array reads it, in Python"
-            reason = f"it is an array of zarr; {way}"
-        raise ValueError(f"xarray can't open it: {reason}") from error
+        raise ValueError(f"xarray can't open it: {_reason_of_xarray(error, path)}") from error
     return dict(sorted(groups.items()))
+
+
+def _reason_of_xarray(error: Exception, path: Path) -> str:
+    """Return the first sentence of an error of xarray, with advice for errors of zarr, which is not imported here."""
+    if type(error).__name__ == "ContainsArrayError":
+        is_in_store = any((path.parent / mark).is_file() for mark in MARKS)
+        way = "name the store that it lies in" if is_in_store else "zarr.open_array reads it, in Python"
+        return f"it is an array of zarr; {way}"
+    reason = str(error.args[0] if error.args else error).partition(". ")[0]
+    if type(error).__name__ == "UnknownCodecError":
+        reason += "; install the package that has it for zarr"
+    return reason
 
 
 class StoredVariable(NamedTuple):
@@ -350,23 +396,27 @@ class StoredVariable(NamedTuple):
 def variables_of(path: Path) -> Iterator[StoredVariable]:
     """Yield the variables of all groups of a file or a store."""
     groups = groups_of(path, **_DECODED)
-    others = special_variables(path) if importlib.util.find_spec("netCDF4") else {}
+    special_type_by_name = special_variables(path) if importlib.util.find_spec("netCDF4") else {}
     for group, ds in groups.items():
-        descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}  # without data
+        # CF describes a rounding by the attributes of a variable without data, which the rounded variables name
+        descriptions = {variable.attrs.get("quantization") for variable in ds.variables.values()}
         for name, variable in ds.variables.items():
             if name in descriptions:
                 continue
-            full = f"{group}/{name}".lstrip("/")
-            decoded = functools.partial(_open_variable, path, group, name)
-            as_stored = functools.partial(_open_as_stored, path, full)
-            labelled_dims = () if variable.dims == (name,) else variable.dims
-            beside = str((variable.encoding | variable.attrs).get("coordinates", "")).split()
+            full_name = f"{group}/{name}".lstrip("/")
+            if full_name in special_type_by_name:
+                reader = functools.partial(_open_as_stored, path, full_name)
+            else:
+                reader = functools.partial(_open_variable, path, group, name)
+            is_coordinate = variable.dims == (name,)
+            labelled_dims = () if is_coordinate else variable.dims
+            other_coordinates = str((variable.encoding | variable.attrs).get("coordinates", "")).split()
             yield StoredVariable(
-                name=full,
+                name=full_name,
                 variable=variable,
-                reader=as_stored if full in others else decoded,
-                labels=functools.partial(read_labels, path, group, labelled_dims, beside),
-                special=others.get(full, ""),
+                reader=reader,
+                labels=functools.partial(read_labels, path, group, labelled_dims, other_coordinates),
+                special=special_type_by_name.get(full_name, ""),
             )
         ds.close()
 
@@ -392,26 +442,26 @@ def _open_variable(path: Path, group: str, name: str) -> Iterator[Callable[[Any]
         yield lambda index: np.asarray(variable[index].values)
 
 
-def read_labels(path: Path, group: str, dims: tuple[str, ...], beside: Iterable[str] = ()) -> dict[str, Variable]:
+def read_labels(path: Path, group: str, dims: tuple[str, ...], others: Iterable[str] = ()) -> dict[str, Variable]:
     """Return the coordinates of dimensions, from a group or the nearest group around it; times are decoded.
 
-    `beside` has the names of other coordinates, such as those of places on a grid; scalars are left out.
+    `others` has the names of other coordinates, such as those of places on a grid; scalars are left out.
     """
     xarray = import_xarray()
     labels: dict[str, Variable] = {}
     names = group.strip("/").split("/")
+    if names == [""]:
+        names = []
     for depth in range(len(names), -1, -1):
         with warnings.catch_warnings(action="ignore"):  # of attributes that xarray decodes in its own way
             opened = xarray.open_dataset(path, group="/".join(names[:depth]) or None, **_DECODED, **open_options(path))
         with opened as ds:
-            own = [dim for dim in dims if dim in ds.variables and ds.variables[dim].dims == (dim,)]
-            known = [name for name in beside if name in ds.variables]
-            others = [name for name in known if set() < set(ds.variables[name].dims) <= set(dims)]
-            for name in (*own, *others):
+            of_dims = [dim for dim in dims if dim in ds.variables and ds.variables[dim].dims == (dim,)]
+            in_group = [name for name in others if name in ds.variables]
+            of_grid = [name for name in in_group if set() < set(ds.variables[name].dims) <= set(dims)]
+            for name in (*of_dims, *of_grid):
                 if name not in labels:
                     labels[name] = _with_decoded_times(ds[[name]]).variables[name].load()
-        if not names[0]:
-            break
     return labels
 
 
@@ -437,5 +487,10 @@ def is_packed(variable: Variable) -> bool:
 
 
 def shortest_number(value: Any) -> Any:
-    """Return a NumPy number as a Python number; a float has the fewest digits that identify it in its dtype."""
-    return float(str(value)) if isinstance(value, np.floating) else getattr(value, "tolist", lambda: value)()
+    """Return a NumPy number as a Python number; a float has the fewest digits that identify it in its dtype.
+
+    np.float32(0.1) becomes 0.1, and not 0.10000000149011612.
+    """
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -14,7 +14,7 @@ from gguf_files import decoded, encoded, read, values, write
 
 import fastq
 from fastq.formats.gguf import BLOCK_FORMATS, LEAST_ERROR
-from fastq.tools.gguf_files.mixes import OTHERS
+from fastq.tools.gguf_files.mixes import ONLY_IN_LLAMA
 
 MODEL = {
     "token_embd.weight": values((8, 256)),
@@ -314,7 +314,7 @@ def test_blocks_that_fastq_does_not_read(options):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(name, "BF16; only llama-quantize makes it") for name in (*OTHERS, "copy")]
+    [(name, "BF16; only llama-quantize makes it") for name in (*ONLY_IN_LLAMA, "copy")]
     + [(name, f"--tensor-type .={name} with one of them") for name in ("MXFP4", "NVFP4", "I8")]
     + [("Q4_9", "'Q4_9' is not one of Q4_0"), ("99", "'99' is not one of Q4_0")]
     + [("q4km", ": did you mean Q4_K_M?"), ("Q8_0 --output-tensor-type q6k", ": did you mean Q6_K?")],

@@ -92,7 +92,7 @@ LONGEST_VALUE = 60  # most characters of a field's value in a table
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
     """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits per weight."""
     with one_line_errors(name_of_path(source), source):
-        opened = open_gguf(source, whole=False)
+        opened = open_gguf(source, needs_all_parts=False)
     if opened.missing:
         missing = f"parts of the model are missing: {some_of(opened.missing)}"
         note(f"{missing}; the tensors of the others are shown", IN_PART)

@@ -348,10 +348,10 @@ def open_options(path: Path) -> dict[str, Any]:
     """
     if path.is_dir():
         return {"engine": "zarr", "consolidated": False}
-    is_all_read = all(array.is_read_by_netcdf for array in _arrays_in_hdf5(path))
-    if is_all_read or importlib.util.find_spec("h5netcdf") is None:
-        return {}
-    return {"engine": "h5netcdf", "phony_dims": "sort"}
+    has_h5netcdf = importlib.util.find_spec("h5netcdf") is not None
+    if has_h5netcdf and not all(array.is_read_by_netcdf for array in _arrays_in_hdf5(path)):
+        return {"engine": "h5netcdf", "phony_dims": "sort"}
+    return {}
 
 
 def groups_of(path: Path, **decoding: bool) -> dict[str, Any]:

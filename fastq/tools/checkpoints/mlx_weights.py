@@ -182,9 +182,9 @@ class MlxWeight(StoredWeight):
         return np.asarray(largest / np.float32(LARGEST))
 
     @property
-    def is_direct(self) -> bool:
-        """Whether `whole` has the values of the tensor: those of affine codes are rounded on the way."""
-        return super().is_direct and self.form.mode != AFFINE
+    def is_equal_to_array(self) -> bool:
+        """Whether `as_array` has the values of the tensor: those of affine codes are rounded on the way."""
+        return super().is_equal_to_array and self.form.mode != AFFINE
 
     def values(self, start: int, stop: int) -> Array:
         """Return the values of a chunk of rows. MLX rounds the product and the sum to the dtype of the scales."""

@@ -12,7 +12,7 @@ def tail_of(module: str) -> str:
     return ".".join(parts[numbers[-1] + 1 :] if numbers else parts[-2:])
 
 
-def matches(module: str, pattern: str) -> bool:
+def matches_target(module: str, pattern: str) -> bool:
     """Return whether a target of compressed-tensors, a name or "re:" and a regular expression, matches a module."""
     if pattern.startswith("re:"):
         return re.match(pattern.removeprefix("re:"), module) is not None

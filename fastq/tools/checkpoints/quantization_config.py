@@ -10,7 +10,7 @@ from fastq.system.arguments import shown
 from fastq.tools.checkpoints.config_json import DTYPE_KEYS, KEY, LANGUAGE, MLX_KEY, OLD_KEY, entry_of
 from fastq.tools.checkpoints.experts import EXPERT
 from fastq.tools.checkpoints.fused_modules import fused_with
-from fastq.tools.checkpoints.module_names import matches
+from fastq.tools.checkpoints.module_names import matches_target
 from fastq.tools.checkpoints.rules import Plan, Rules
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING, HEAD, OTHER_LAYER
 from fastq.tools.files.patterns import check_pattern
@@ -131,7 +131,7 @@ class StoredSchemes:
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module: by its name, else by the first matching pattern, else by its class."""
-        matching = (scheme for target, scheme in self._by_pattern if matches(module, target))
+        matching = (scheme for target, scheme in self._by_pattern if matches_target(module, target))
         scheme = self._by_name.get(module) or next(matching, None)
         if scheme is not None:
             return scheme

@@ -17,7 +17,7 @@ from fastq.tools.checkpoints.module_names import tail_of
 from fastq.tools.checkpoints.own_code import NO_CODE, OwnCode, kind_in_code, taken_for_linear
 from fastq.tools.checkpoints.skipped_modules import EMBEDDING, OTHER_LAYER, ignore_list, kind_by_shape, kind_of
 from fastq.tools.checkpoints.tied_embeddings import is_tied
-from fastq.tools.files.patterns import check_patterns, fits, is_for
+from fastq.tools.files.patterns import check_patterns, matches_module, matches_tensor
 from fastq.tools.files.tensor_specs import TensorSpec
 from fastq.tools.layouts.schemes import LayerScheme
 
@@ -38,7 +38,7 @@ class Rules:
     """The options of `fastq convert` that say what is quantized, and how."""
 
     scheme: LayerScheme  # scheme of all weights without another scheme
-    # patterns of modules to leave alone: see `fits` of fastq/tools/files/patterns.py
+    # patterns of modules to leave alone: see `matches_tensor` of fastq/tools/files/patterns.py
     ignore: tuple[str, ...] = ()
     schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes by pattern; the first pattern that matches counts
     include: tuple[str, ...] = ()  # patterns of modules to quantize that are left alone by default: heads, embeddings
@@ -60,7 +60,7 @@ class Rules:
 
 def _names(pattern: str, module: str, stack: str) -> bool:
     """Return whether a pattern is for a module, or for the tensor of experts that has its weight."""
-    return is_for(module, pattern) or (bool(stack) and fits(stack, pattern))
+    return matches_module(module, pattern) or (bool(stack) and matches_tensor(stack, pattern))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +158,11 @@ def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any]
     modules = [module for name in experts for module in experts[name] or [name.rpartition(".")[0]]]
     # whole names of tensors, too, such as those of stacked experts; a head may be the embedding
     whole = [name.removesuffix(".weight") for name, spec in tensors.items() if len(spec.shape) > 1]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *whole], "module", is_for)
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *whole], "module", matches_module)
     stacks = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if is_matrix(spec)]
     matrices += [*stacks, *(module for modules_of_stack in experts.values() for module in modules_of_stack)]
-    check_patterns("--include", rules.include, matrices, "matrix", is_for)
+    check_patterns("--include", rules.include, matrices, "matrix", matches_module)
 
 
 def _matrices_to_quantize(
@@ -240,17 +240,17 @@ def _check_schemes(plan: Plan, rules: Rules) -> None:
     quantized = [matrix.module for matrix in plan.matrices]
     quantized += [name.removesuffix(".weight") for name in plan.quantized]
     for pattern, scheme in rules.schemes:
-        if any(is_for(module, pattern) for module in quantized):
+        if any(matches_module(module, pattern) for module in quantized):
             continue
         for name, reason in plan.copied.items():
             module = name.removesuffix(".weight")
-            if is_for(module, pattern):
+            if matches_module(module, pattern):
                 advice = "" if reason == IGNORED else f"; --include '{pattern}' quantizes matrices left alone by name"
                 raise ValueError(
                     f"{pattern} matches {module}, which is not quantized ({reason}) as {scheme.name}{advice}"
                 )
     patterns = [pattern for pattern, _ in rules.schemes]
-    check_patterns("--scheme-for", patterns, quantized, "matrix that is quantized", is_for)
+    check_patterns("--scheme-for", patterns, quantized, "matrix that is quantized", matches_module)
 
 
 def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:

@@ -39,7 +39,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
         for start in range(0, data.size, PIECE):
             piece = data[start : start + PIECE]
             self._wait(WAITING - 1)
-            self._waiting.append(self._executor.submit(self._write, name, piece, self.take(name, piece.nbytes)))
+            self._waiting.append(self._executor.submit(self._write, name, piece, self.advance(name, piece.nbytes)))
         return data.nbytes
 
     def _wait(self, left: int) -> None:

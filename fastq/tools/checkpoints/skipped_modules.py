@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastq.tools.checkpoints.config_json import parts_of
-from fastq.tools.checkpoints.module_names import matches, tail_of
+from fastq.tools.checkpoints.module_names import matches_target, tail_of
 
 # kinds of modules that stay as floats
 HEAD = "output head"
@@ -52,7 +52,7 @@ def ignore_list(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     names = sorted({"lm_head", *left} - set(quantized))
     patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == ROUTER for name in names)]
     patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
-    return [*names, *(pattern for pattern in patterns if not any(matches(name, pattern) for name in quantized))]
+    return [*names, *(pattern for pattern in patterns if not any(matches_target(name, pattern) for name in quantized))]
 
 
 EXPERT_COUNT = re.compile(r"(num|n|number_of)_(\w+_)?experts$")  # keys of config.json with the number of experts

@@ -83,15 +83,15 @@ class StoredWeight(ABC):
         return np.ascontiguousarray(decoded)
 
     @property
-    def is_direct(self) -> bool:
-        """Whether `whole` has the shape and the values of the tensor, with its columns in their own order."""
+    def is_equal_to_array(self) -> bool:
+        """Whether `as_array` has the shape and the values of the tensor, with its columns in their own order."""
         return self.order is None and len(self.shape) == 2 and self.block_rows == 1
 
     def all_values(self) -> Array:
         """Return the values of the tensor."""
         return np.concatenate([self.values(*chunk) for chunk in self.chunks()]).reshape(self.shape)
 
-    def whole(self) -> QuantizedArray:
+    def as_array(self) -> QuantizedArray:
         """Return all rows, with experts along a first axis; raise ValueError if columns are in another order."""
         with self._naming():
             if self.order is not None:

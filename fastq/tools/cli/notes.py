@@ -9,7 +9,7 @@ import click
 
 from fastq.tools.cli.terminal import printable
 from fastq.tools.tensors.reading import (
-    codes_read_as_stored,
+    line_on_codes_read_as_stored,
 )
 from fastq.tools.tensors.tensor import Tensor
 
@@ -30,5 +30,5 @@ def exit_code_of_notes() -> int:
 
 def note_codes(source: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a line on weights that another program quantized, and that are read as plain codes."""
-    if line := codes_read_as_stored(source, tensors.values()):
+    if line := line_on_codes_read_as_stored(source, tensors.values()):
         note(line)

@@ -25,7 +25,7 @@ from fastq.tools.cli.output_paths import check_out, sizes_text
 from fastq.tools.cli.progress import dask_progress
 from fastq.tools.cli.tables import Entry, print_table
 from fastq.tools.cli.waits import notice_if_slow
-from fastq.tools.files.patterns import check_patterns, fits
+from fastq.tools.files.patterns import check_patterns, matches_tensor
 from fastq.tools.files.texts import count_text
 from fastq.tools.tensors.netcdf_zarr import (
     MARKS,
@@ -175,12 +175,12 @@ def _excluded_and_dropped(
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
         with usage_errors(argument=option):
             check_patterns(option, patterns, [*names, *lost], "variable")
-    dropped = [name for name in (*names, *lost) if any(fits(name, pattern) for pattern in drop)]
+    dropped = [name for name in (*names, *lost) if any(matches_tensor(name, pattern) for pattern in drop)]
     still_lost = [name for name in lost if name not in dropped]
     if still_lost:
         drops = " ".join(f"--drop {name}" for name in still_lost)
         raise ValueError(f"netCDF4 can't read {', '.join(still_lost)}, which OUT would lack: {drops} allows it")
-    excluded_by_name = [name for name in names if any(fits(name, pattern) for pattern in exclude)]
+    excluded_by_name = [name for name in names if any(matches_tensor(name, pattern) for pattern in exclude)]
     excluded = dict.fromkeys((*excluded_by_name, *dropped, *special_variables(source)))
     return [name for name in excluded if name in names], [name for name in dict.fromkeys(dropped) if name in names]
 

@@ -14,20 +14,25 @@ from fastq.system.dtypes import Array
 class Errors(NamedTuple):
     """Sums of squared errors and of the squares of values, and the largest error, of some rows or of all."""
 
-    noise: float
-    signal: float
-    largest: float
-    # the sums are in units of 4**exponent
+    noise: float  # sum of squared errors
+    signal: float  # sum of squared values
+    largest: float  # largest error
+    # the sums are in units of 4**exponent, since float64 does not hold all squares
     noise_exponent: int = 0
     signal_exponent: int = 0
 
     def with_more(self, other: Errors) -> Errors:
         """Return the sums of both."""
-        both = self, other
-        noise = add_up([SumOfSquares(each.noise, each.noise_exponent) for each in both])
-        signal = add_up([SumOfSquares(each.signal, each.signal_exponent) for each in both])
-        largest = max(self.largest, other.largest)
-        return Errors(noise.number, signal.number, largest, noise.exponent, signal.exponent)
+        parts = (self, other)
+        noise = add_up([SumOfSquares(part.noise, part.noise_exponent) for part in parts])
+        signal = add_up([SumOfSquares(part.signal, part.signal_exponent) for part in parts])
+        return Errors(
+            noise=noise.number,
+            signal=signal.number,
+            largest=max(self.largest, other.largest),
+            noise_exponent=noise.exponent,
+            signal_exponent=signal.exponent,
+        )
 
     @property
     def sqnr_db(self) -> float:
@@ -45,4 +50,10 @@ def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
 
 def errors_in(measured: Totals) -> Errors:
     """Return the errors among what was measured."""
-    return Errors(measured.noise, measured.signal, measured.largest, measured.noise_exponent, measured.signal_exponent)
+    return Errors(
+        noise=measured.noise,
+        signal=measured.signal,
+        largest=measured.largest,
+        noise_exponent=measured.noise_exponent,
+        signal_exponent=measured.signal_exponent,
+    )

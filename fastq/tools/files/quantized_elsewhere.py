@@ -22,14 +22,14 @@ CODES = (
     r"d?q?weights?|q_weight|weight_q|W_q|kernel|packed|q?data|blocks|codes|quantized|dense_weights|trellis|indices|"
     r"qidxs|B"
 )
-# ends of names without which no codes have values: scales, and tables of values
-NEEDED = (
+# ends of names of the parameters that codes need to have values: scales, and tables of values
+SCALES_AND_TABLES = (
     r"(?:weight_|nested_|double_|global_|block_|channel_|per_tensor_|q_)?scales?(?:_inv|_2|_max|_and_zeros?|_weight)?|"
     r"per_channel_scale|(?:weights?_)?scaling_factor|qscale(?:_weight)?|wscale|absmax|amax|scb|codebooks?|"
     r"centroids(?:\.weight)?|tables2?|suh|t?lut\d*|lookup_table|s"
 )
 # ends of names of their other parameters
-OTHERS = (
+OTHER_PARAMETERS = (
     r"q?zeros?|zero_points?|q?biases|shift|shape|g_idx|perm|invperm|q_perm|q_invperm|q_groups|nested_absmax|quant_map|"
     r"nested_quant_map|quant_state|bitsandbytes|nf4|fp4|weight_format|comfy_quant|svh|s[uv]|meta|nbits|group_size|"
     r"act_pre_scale|(?:input|output|act|activation|smooth)_scale|"
@@ -37,19 +37,23 @@ OTHERS = (
 )
 # modules of a layer that hold parameters: Model Optimizer, Quark, Brevitas, PyTorch's quantization-aware training
 HOLDERS = r"\w*quantizer|(?:\w*_)?fake_quant|(?:weight_|quant_?|q_?)params"
-_JOINED = r"(?:^|[._:/]+)"  # what separates words
-_END = re.compile(rf"(?:{_JOINED}(?:{CODES}|{NEEDED}|{OTHERS}|{HOLDERS}))+$", re.IGNORECASE)
-_NEEDED = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED})$", re.IGNORECASE)
-_PARAMETER = re.compile(rf"(?:.*{_JOINED})?(?:{NEEDED}|{OTHERS})$", re.IGNORECASE)
+_SEPARATOR = r"(?:^|[._:/]+)"  # what separates words
+# the words of quantization at the end of a name: ".weight_scale" of "layers.0.up_proj.weight_scale"
+_WORDS_AT_END = re.compile(
+    rf"(?:{_SEPARATOR}(?:{CODES}|{SCALES_AND_TABLES}|{OTHER_PARAMETERS}|{HOLDERS}))+$", re.IGNORECASE
+)
+# names, or these words, that end as those of scales and tables, and as those of any parameters
+_SCALE_OR_TABLE = re.compile(rf"(?:.*{_SEPARATOR})?(?:{SCALES_AND_TABLES})$", re.IGNORECASE)
+_PARAMETER = re.compile(rf"(?:.*{_SEPARATOR})?(?:{SCALES_AND_TABLES}|{OTHER_PARAMETERS})$", re.IGNORECASE)
 # the same for the last words of names in any spelling, and for integers that are numbers of themselves
-_SCALE = re.compile(r".*(scal(e|ing)|absmax|amax|lut|table|codebook|centroid|zero)", re.IGNORECASE)
-_CODES = re.compile(rf"(.*_)?({CODES})", re.IGNORECASE)
-_ZERO_POINTS = re.compile(r"(.*_)?(zeros?|zero_points?|zp)", re.IGNORECASE)
+_LIKE_SCALE = re.compile(r".*(scal(e|ing)|absmax|amax|lut|table|codebook|centroid|zero)", re.IGNORECASE)
+_LIKE_CODES = re.compile(rf"(.*_)?({CODES})", re.IGNORECASE)
+_LIKE_ZERO_POINTS = re.compile(r"(.*_)?(zeros?|zero_points?|zp)", re.IGNORECASE)
 _NOT_CODES = re.compile(r"(.*_)?(bias|mask|ids?|index|indices|positions?|labels?|types?)", re.IGNORECASE)
 NARROW_FLOATS = "F8_", "F6_", "F4"  # starts of dtypes that hold codes, or values of themselves
 _INTEGERS = {"I8", "U8", "I16", "U16", "I32", "U32", "I64", "uint16", "uint32"}
-# dtypes of codes whose names have no word of quantization: indices of positions and masks have wide integers
-_UNNAMED = {"I8", "U8"}
+# integers that are codes whatever their names are: indices of positions and masks have wide integers
+_NARROW_INTEGERS = {"I8", "U8"}
 
 
 class QuantizedElsewhere(NamedTuple):
@@ -57,6 +61,11 @@ class QuantizedElsewhere(NamedTuple):
 
     codes: TensorSpec
     parameters: tuple[str, ...]  # names of its other tensors
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all its tensors."""
+        return (self.codes.name, *self.parameters)
 
     def __str__(self) -> str:
         return f"{self.codes.name} ({self.codes.dtype}, with {some_of(self.parameters)})"
@@ -79,71 +88,78 @@ def line_on_narrow(specs: Iterable[TensorSpec], floats: Iterable[str]) -> str:
 
 
 def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
-    """Find weights that another program quantized: codes next to their scales."""
+    """Find weights that another program quantized: codes next to their scales.
+
+    They are found by the words of quantization in names; where a program has other words, by dtypes within a module.
+    """
     tensors = list(tensors)
-    weights = _by_layers(tensors)
-    taken = set(parts_of_weights(weights))
+    weights = _weights_by_words(tensors)
+    found = set(parts_of_weights(weights))
     modules: dict[str, list[TensorSpec]] = {}
     for spec in tensors:
         modules.setdefault(spec.name.rpartition(".")[0], []).append(spec)
     modules.pop("", None)  # names without a module say nothing of what belongs together
     for specs in modules.values():
-        others = [spec for spec in specs if spec.name not in taken]
-        first, parameters = _in_module(others)
-        if first is not None:
-            weights.append(QuantizedElsewhere(first, tuple(spec.name for spec in parameters)))
-    return [_with_others(weight, modules) for weight in weights]
+        weight = _weight_in_module([spec for spec in specs if spec.name not in found])
+        if weight is not None:
+            weights.append(weight)
+    return [_with_floats_beside(weight, modules) for weight in weights]
 
 
-def _by_layers(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
+def _weights_by_words(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
     """Return the weights whose tensors have names of one layer before the words of quantization."""
     layers: dict[str, list[tuple[TensorSpec, str]]] = {}
     for spec in tensors:
-        end = _END.search(spec.name)
+        end = _WORDS_AT_END.search(spec.name)
         layer = spec.name if end is None else spec.name[: end.start()]
-        word = "" if end is None else end[0]
-        layers.setdefault(layer, []).append((spec, word))
+        words = "" if end is None else end[0]
+        layers.setdefault(layer, []).append((spec, words))
     weights = []
     for tensors_of_layer in layers.values():
-        codes = [spec for spec, word in tensors_of_layer if _are_codes(spec, word)]
-        parameters = [spec for spec, word in tensors_of_layer if _PARAMETER.match(word)]
-        if codes and any(_NEEDED.match(spec.name) for spec in parameters):
-            first, *other_codes = codes
-            names = tuple(spec.name for spec in (*other_codes, *parameters))
-            weights.append(QuantizedElsewhere(codes=first, parameters=names))
+        codes = [spec for spec, words in tensors_of_layer if _are_codes(spec, words)]
+        parameters = [spec for spec, words in tensors_of_layer if _PARAMETER.match(words)]
+        if codes and any(_SCALE_OR_TABLE.match(spec.name) for spec in parameters):
+            weights.append(_weight_of(codes, parameters))
     return weights
 
 
-def _in_module(specs: Iterable[TensorSpec]) -> tuple[TensorSpec | None, list[TensorSpec]]:
-    """Return codes among the tensors of one module, None without any, and the others of them.
+def _weight_of(codes: list[TensorSpec], parameters: list[TensorSpec]) -> QuantizedElsewhere:
+    """Return a weight that is named for the first of its codes."""
+    first, *other_codes = codes
+    return QuantizedElsewhere(codes=first, parameters=tuple(spec.name for spec in (*other_codes, *parameters)))
+
+
+def _weight_in_module(specs: Iterable[TensorSpec]) -> QuantizedElsewhere | None:
+    """Return the weight among the tensors of one module, by their dtypes; None without codes.
 
     Narrow integers called weight, or the like, are codes beside any float; others need a scale or a table.
     """
-    codes, parameters = [], []
+    codes = []
+    parameters = []
     for spec in specs:
         word = _last_word(spec)
-        if _is_float(spec) or _ZERO_POINTS.fullmatch(word):
+        if _is_float(spec) or _LIKE_ZERO_POINTS.fullmatch(word):
             if not _is_bias(word):
                 parameters.append(spec)
         elif _are_integer_codes(spec, word):
             codes.append(spec)
-    floats = [_last_word(spec) for spec in parameters if _is_float(spec)]
-    are_weights = any(_CODES.fullmatch(_last_word(spec)) for spec in codes)
-    if not (codes and floats and (are_weights or any(map(_SCALE.match, floats)))):
-        return None, []
-    first, *others = codes
-    return first, [*others, *parameters]
+    words_of_floats = [_last_word(spec) for spec in parameters if _is_float(spec)]
+    are_named_codes = any(_LIKE_CODES.fullmatch(_last_word(spec)) for spec in codes)
+    has_scale = any(map(_LIKE_SCALE.match, words_of_floats))
+    is_weight = codes and words_of_floats and (are_named_codes or has_scale)
+    return _weight_of(codes, parameters) if is_weight else None
 
 
-def _with_others(weight: QuantizedElsewhere, modules: Mapping[str, list[TensorSpec]]) -> QuantizedElsewhere:
+def _with_floats_beside(weight: QuantizedElsewhere, modules: Mapping[str, list[TensorSpec]]) -> QuantizedElsewhere:
     """Return a weight with the other floats of its module, except biases, or of its layer if that is a part of one."""
     module = weight.codes.name.rpartition(".")[0]
-    layer = _END.sub("", weight.codes.name)
-    named = (weight.codes.name, *weight.parameters)
-    beside = [spec.name for spec in modules.get(module, ()) if _is_float(spec) and spec.name not in named]
-    others = [name for name in beside if layer == module or re.match(r"[._:/]", name.removeprefix(layer))]
-    parameters = (*weight.parameters, *(name for name in others if not _is_bias(name)))
-    return QuantizedElsewhere(codes=weight.codes, parameters=parameters)
+    layer = _WORDS_AT_END.sub("", weight.codes.name)
+    parameters = list(weight.parameters)
+    for spec in modules.get(module, ()):
+        is_of_layer = layer == module or re.match(r"[._:/]", spec.name.removeprefix(layer))
+        if _is_float(spec) and spec.name not in weight.names and is_of_layer and not _is_bias(spec.name):
+            parameters.append(spec.name)
+    return QuantizedElsewhere(codes=weight.codes, parameters=tuple(parameters))
 
 
 def _last_word(spec: TensorSpec) -> str:
@@ -155,7 +171,7 @@ def _are_integer_codes(spec: TensorSpec, word: str) -> bool:
     """Return whether a tensor whose last word is known has integers that can be codes."""
     if len(spec.shape) < 2 or not spec.size or spec.dtype not in _INTEGERS or _NOT_CODES.fullmatch(word):
         return False
-    return spec.dtype in _UNNAMED or _CODES.fullmatch(word) is not None
+    return spec.dtype in _NARROW_INTEGERS or _LIKE_CODES.fullmatch(word) is not None
 
 
 def _is_float(spec: TensorSpec) -> bool:
@@ -166,13 +182,13 @@ def _is_bias(name: str) -> bool:
     return re.fullmatch(r"(.*[._])?bias", name, re.IGNORECASE) is not None
 
 
-def _are_codes(spec: TensorSpec, word: str) -> bool:
-    """Return whether a tensor can be codes; `word` is the end of its name that consists of words of quantization."""
+def _are_codes(spec: TensorSpec, words: str) -> bool:
+    """Return whether a tensor can be codes; `words` are the words of quantization at the end of its name, or empty."""
     if not (spec.shape and spec.size):
         return False
-    if not word:
-        return is_narrow(spec) or (spec.dtype in _UNNAMED and len(spec.shape) > 1)
-    return not _PARAMETER.match(word) and (is_narrow(spec) or spec.dtype in _INTEGERS)
+    if not words:
+        return is_narrow(spec) or (spec.dtype in _NARROW_INTEGERS and len(spec.shape) > 1)
+    return not _PARAMETER.match(words) and (is_narrow(spec) or spec.dtype in _INTEGERS)
 
 
 def weights_text(weights: Sequence[QuantizedElsewhere]) -> str:
@@ -182,4 +198,4 @@ def weights_text(weights: Sequence[QuantizedElsewhere]) -> str:
 
 def parts_of_weights(weights: Iterable[QuantizedElsewhere]) -> Mapping[str, str]:
     """Return the name of the codes for each tensor of some weights."""
-    return {name: weight.codes.name for weight in weights for name in (weight.codes.name, *weight.parameters)}
+    return {name: weight.codes.name for weight in weights for name in weight.names}

@@ -28,8 +28,8 @@ from fastq.tools.layouts.compressed_tensors import StoredForm
 
 KEY = "fastq"
 VERSION = 1
-# errors of records whose fields do not fit each other
-NONSENSE = (TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError)
+# errors that fields raise which contradict each other
+CONTRADICTIONS = (TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError)
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -54,24 +54,35 @@ class Record:
         return as_qtype(self.dtype)
 
     @property
-    def form(self) -> StoredForm:
-        """The stored form of the tensor."""
-        qtype = self.qtype
-        scales = self.original_dtype
-        if qtype.scale_element:  # compressed-tensors stores powers of two as bytes, though safetensors has a name
-            name = safetensors_dtype(FLOAT_FORMATS[qtype.scale_element].dtype) or "U8"
-            scales = "U8" if qtype.scale_element == "float8_e8m0fnu" else name
-        packing = "" if not qtype.packed else "bytes" if qtype.element else "words"
+    def stored_form(self) -> StoredForm:
+        """The form in which the tensor is stored."""
         return StoredForm(
-            qtype=qtype,
+            qtype=self.qtype,
             shape=self.shape,
             axis=self.axis,
             block_size=self.block_size,
             symmetric=self.symmetric,
-            scale_dtype=scales,
-            packing=packing,
+            scale_dtype=self._stored_scale_dtype,
+            packing=self._packing,
             has_global_scale=self.tensor_scale is not None,
         )
+
+    @property
+    def _stored_scale_dtype(self) -> str:
+        """The dtype of stored scales, by its name in safetensors: that of the tensor, unless the format has its own."""
+        element = self.qtype.scale_element
+        if not element:
+            return self.original_dtype
+        if element == "float8_e8m0fnu":  # safetensors has a name for it, but compressed-tensors stores bytes
+            return "U8"
+        return safetensors_dtype(FLOAT_FORMATS[element].dtype) or "U8"
+
+    @property
+    def _packing(self) -> str:
+        """The packing of codes, as in `StoredForm`: compressed-tensors packs floats in bytes, integers in words."""
+        if not self.qtype.packed:
+            return ""
+        return "bytes" if self.qtype.element else "words"
 
 
 # The records of a file, as a string in its metadata
@@ -94,8 +105,9 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
         if saved is None:
             if content["version"] != VERSION:
                 raise ValueError(f"version {content['version']} is not {VERSION}, the one that fastq reads")
-            return {name: _record(entry) for name, entry in content["tensors"].items()}
-    raise ValueError(f"{saved[0]} wrote it, and {saved[1]} reads it")
+            return {name: _record_of(entry) for name, entry in content["tensors"].items()}
+    writer, reader = saved
+    raise ValueError(f"{writer} wrote it, and {reader} reads it")
 
 
 def is_saved_array(metadata: Mapping[str, str]) -> bool:
@@ -106,25 +118,36 @@ def is_saved_array(metadata: Mapping[str, str]) -> bool:
         return False
 
 
-def _record(entry: dict[str, Any]) -> Record:
-    axis = entry["axis"]
+def _record_of(entry: dict[str, Any]) -> Record:
+    """Return the record in an entry of JSON; raise an error if the entry, which anyone may have written, is none."""
+    axis = tuple(entry["axis"]) if isinstance(entry["axis"], list) else entry["axis"]
     shape = tuple(entry["shape"])
-    record = Record(**{**entry, "axis": tuple(axis) if isinstance(axis, list) else axis, "shape": shape})
-    axes = record.axis if isinstance(record.axis, tuple) else () if record.axis is None else (record.axis,)
-    if any(type(number) is not int for number in (*shape, *axes, record.block_size)):
-        numbers = f"shape {list(shape)}, axis {axis!r} and block_size {record.block_size!r}"
+    record = Record(**{**entry, "axis": axis, "shape": shape})
+    if any(type(number) is not int for number in (*shape, *_axes_in(axis), record.block_size)):
+        numbers = f"shape {list(shape)}, axis {entry['axis']!r} and block_size {record.block_size!r}"
         raise ValueError(f"{numbers} are not all integers")
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {list(shape)} has a length below 0")
     check_format(as_convention(record.convention), record.qtype)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
-    scale = record.tensor_scale
-    largest = float(np.finfo(np.float32).max)
-    fits = isinstance(scale, float) and 0 < scale <= largest if record.qtype.has_tensor_scale else scale is None
-    if not fits:
-        raise ValueError(f"tensor_scale {scale} does not fit {record.qtype}")
+    if not _is_tensor_scale(record.tensor_scale, record.qtype):
+        raise ValueError(f"tensor_scale {record.tensor_scale} does not fit {record.qtype}")
     return record
+
+
+def _axes_in(axis: Any) -> tuple[Any, ...]:
+    """Return the axes that an entry names: none, one, or several."""
+    if axis is None:
+        return ()
+    return axis if isinstance(axis, tuple) else (axis,)
+
+
+def _is_tensor_scale(scale: Any, qtype: QType) -> bool:
+    """Return whether a value can be the scale of a tensor of a format: a number of float32, or None without one."""
+    if not qtype.has_tensor_scale:
+        return scale is None
+    return isinstance(scale, float) and 0 < scale <= float(np.finfo(np.float32).max)
 
 
 # What is stored for one tensor
@@ -132,25 +155,25 @@ def _record(entry: dict[str, Any]) -> Record:
 
 def _naming_record(name: str) -> AbstractContextManager[None]:
     """Name the record in errors about fields that do not fit each other."""
-    return naming(lambda error: f"its {KEY!r} metadata for {name!r} is invalid: {error}", NONSENSE)
+    return naming(lambda error: f"its {KEY!r} metadata for {name!r} is invalid: {error}", CONTRADICTIONS)
 
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
     """Return the tensors that are stored for the tensor `name`; raise ValueError if the record is invalid."""
     with _naming_record(name):
-        specs = record.form.specs()
+        specs = record.stored_form.specs()
         return [spec_of(stored_name(name, part), dtype, shape) for part, (dtype, shape) in specs.items()]
 
 
 def stored_name(name: str, part: str) -> str:
-    """Return the name of a stored tensor; for `m.weight` layouts use weight, weight_scale, .."""
+    """Return the name of a stored part of a tensor: "weight_scale" of "m.weight" is "m.weight_scale"."""
     return name + part.removeprefix("weight")
 
 
 def encode(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
     """Return the contents of the tensors that are stored for a quantized tensor."""
-    form = record.form
-    scale_dtype = numpy_dtype(record.form.scale_dtype)
+    form = record.stored_form
+    scale_dtype = numpy_dtype(form.scale_dtype)
     scale = q.scale.view(scale_dtype) if record.qtype.scale_element else q.scale.astype(scale_dtype)
     arrays = form.write(q.codes, scale, q.zero_point)
     arrays |= form.constants(None if record.tensor_scale is None else 1 / record.tensor_scale)
@@ -160,24 +183,17 @@ def encode(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 def decode(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     """Return the quantized array whose stored tensors `load` returns by name; raise ValueError if they are invalid."""
     with _naming_record(name):
-        form = record.form
+        form = record.stored_form
         qtype = record.qtype
-        tensor_scale = None
         codes, scale, zero_point = form.read(lambda part: load(stored_name(name, part)))
         if qtype.scale_element:
             scale = scale.view(FLOAT_FORMATS[qtype.scale_element].dtype)
         elif scale.dtype.itemsize == 2:
             scale = scale.astype(np.float32)
-        if record.tensor_scale is not None:
-            tensor_scale = np.array(record.tensor_scale, np.float32)
         if zero_point is None:
             zero_point = np.full(form.parameter_shape, qtype.middle, qtype.storage)
-        numbers = scale.astype(np.float64)
-        if qtype.codebook and not np.isfinite(numbers).all():
-            raise ValueError("its scale is not finite")
-        size = np.abs(numbers) if as_convention(record.convention).signed_scale else numbers
-        if not (qtype.codebook or ((size > 0) & (size < np.inf)).all()):
-            raise ValueError("its scale is not positive and finite")
+        _check_scale(scale, record)
+        tensor_scale = None if record.tensor_scale is None else np.array(record.tensor_scale, np.float32)
         qparams = QParams(
             scale=scale,
             zero_point=zero_point,
@@ -189,6 +205,18 @@ def decode(name: str, record: Record, load: Callable[[str], Array]) -> Quantized
             tensor_scale=tensor_scale,
         )
         return QuantizedArray(codes, qparams, record.shape)
+
+
+def _check_scale(scale: Array, record: Record) -> None:
+    """Raise ValueError unless scales are positive and finite; those of a table of numbers may also be 0 or negative."""
+    numbers = scale.astype(np.float64)
+    if record.qtype.codebook:
+        if not np.isfinite(numbers).all():
+            raise ValueError("its scale is not finite")
+        return
+    magnitudes = np.abs(numbers) if as_convention(record.convention).signed_scale else numbers
+    if not ((magnitudes > 0) & (magnitudes < np.inf)).all():
+        raise ValueError("its scale is not positive and finite")
 
 
 @dataclass(frozen=True)
@@ -213,12 +241,17 @@ class Scheme:
             return self.arguments()
         return {**self.arguments(), "convention": replace(convention, stored_type="input")}
 
-    def columns_alike(self, shape: tuple[int, ...]) -> int:
-        """Return how many neighbours along the last axis share a scale; 0 if each has its own scale."""
+    def columns_sharing_scale(self, shape: tuple[int, ...]) -> int:
+        """Return how many neighbours along the last axis share a scale; 0 if each has its own scale.
+
+        Blocks along the last axis that do not fill it count as the whole axis, and so does a scale for each index of
+        another axis, or for the whole tensor.
+        """
         is_along_last = isinstance(self.axis, int) and self.axis % len(shape) == len(shape) - 1
-        if is_along_last != (self.block_size > 0):
+        has_blocks = self.block_size > 0
+        if is_along_last != has_blocks:  # a scale for each column, or blocks along another axis
             return 0
-        return self.block_size if is_along_last and not shape[-1] % self.block_size else shape[-1]
+        return self.block_size if has_blocks and shape[-1] % self.block_size == 0 else shape[-1]
 
     def for_dimensions(self, ndim: int) -> Scheme:
         """Return the scheme for `ndim` axes, with one scale for scalars, and for vectors that have no blocks."""

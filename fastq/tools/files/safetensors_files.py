@@ -2,6 +2,9 @@
 
 The safetensors library checks a file's header, but it can't load float8 into NumPy, and it only writes tensors that are
 all in memory; so the bytes are read and written here.
+
+`numpy_dtype` of fastq/system/dtypes.py has the NumPy dtype that a name such as "F8_E4M3" stands for, and
+`safetensors_header` there writes the header: `QuantizedArray.save` makes such files, too, without that library.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ class SafetensorsSource:
 
 # Writing
 
-# dtypes that are copied, not computed with
+# names in safetensors of NumPy dtypes that are copied, not computed with
 OF_NUMPY = {"bool": "BOOL", "uint32": "U32", "uint64": "U64", "complex64": "C64"}
 
 
@@ -91,8 +94,7 @@ class Header:
 
     def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:
         self.specs: dict[str, TensorSpec] = {}
-        # wide elements first, which aligns all tensors, as in the safetensors library
-        for spec in sorted(specs, key=lambda it: (-it.nbytes / it.size if it.size else -math.inf, it.name)):
+        for spec in sorted(specs, key=_order_in_file):
             if spec.name in self.specs:
                 raise ValueError(f"two tensors would be named {spec.name!r}")
             if spec.name == METADATA:
@@ -106,13 +108,19 @@ class Header:
         self.starts = dict(zip(self.specs, ends, strict=False))
 
 
+def _order_in_file(spec: TensorSpec) -> tuple[float, str]:
+    """Return the sort key of a tensor: wide elements first, which aligns all tensors, as in the safetensors library."""
+    bytes_of_element = spec.nbytes / spec.size if spec.size else math.inf
+    return -bytes_of_element, spec.name
+
+
 class SafetensorsWriter:
     """Writes the tensors of a `Header` to a file in any order, each as a whole or row by row."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
         self._header = header
-        self._next = dict(header.starts)
+        self._next = dict(header.starts)  # position of the next bytes of each tensor
         file.write(header.raw)
 
     def write(self, name: str, array: Array) -> None:
@@ -125,13 +133,14 @@ class SafetensorsWriter:
     def append(self, name: str, rows: Array) -> int:
         """Write the next rows of a tensor, and return their bytes."""
         data = bytes_of(rows)
-        self.write_raw(data, self.take(name, data.nbytes))
+        self.write_raw(data, self.advance(name, data.nbytes))
         return data.nbytes
 
-    def take(self, name: str, nbytes: int) -> int:
-        """Return the position of the next bytes of a tensor, and count them."""
+    def advance(self, name: str, nbytes: int) -> int:
+        """Return the position of the next bytes of a tensor, which the caller writes there."""
+        start = self._next[name]
         self._next[name] += nbytes
-        return self._next[name] - nbytes
+        return start
 
     def write_raw(self, data: NDArray[np.uint8], start: int) -> None:
         """Write bytes at a position of the file."""

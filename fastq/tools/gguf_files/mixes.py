@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastq.system.arguments import did_you_mean
-from fastq.tools.files.patterns import advice, is_found
+from fastq.tools.files.patterns import advice, matches_as_llama
 from fastq.tools.gguf_files.gguf_file import GgufSource, GgufSpec
 from fastq.tools.gguf_files.tensor_types import TENSOR_TYPES, TensorType
 
@@ -364,10 +364,10 @@ def idle_options(architecture: str, specs: Sequence[GgufSpec], overrides: TypeOv
     idle = []
     for pattern, kind in overrides.tensor_types:
         option = f"--tensor-type {pattern}={kind}"
-        if not any(is_found(spec.name, pattern) for spec in specs):
-            meant = advice("a pattern", pattern, [spec.name for spec in specs], is_found)
+        if not any(matches_as_llama(spec.name, pattern) for spec in specs):
+            meant = advice("a pattern", pattern, [spec.name for spec in specs], matches_as_llama)
             raise ValueError(f"{option} matches no tensor: none has a name in which {pattern!r} is found{meant}")
-        without_option = [name for name in quantized if not is_found(name, pattern)]
+        without_option = [name for name in quantized if not matches_as_llama(name, pattern)]
         if without_option == quantized:
             idle.append(option)
         quantized = without_option
@@ -443,7 +443,9 @@ class _TypeChooser:
         Only per_layer_token_embd.weight has the type of a pattern before that of embeddings.
         """
         overrides = self._overrides
-        by_pattern = next((kind for pattern, kind in overrides.tensor_types if is_found(spec.name, pattern)), None)
+        by_pattern = next(
+            (kind for pattern, kind in overrides.tensor_types if matches_as_llama(spec.name, pattern)), None
+        )
         if by_pattern and spec.name == PER_LAYER:
             return by_pattern
         by_purpose = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}

@@ -23,13 +23,14 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
     """Write the bits of `fastq.binarize` of a .npy file to another one; after any error `out` is as it was."""
     (spec,) = source.tensors.values()
     x = np.atleast_1d(source.load(spec.name))
-    lengths = *x.shape[:-1], -(-x.shape[-1] // 8)
+    shape = *x.shape[:-1], -(-x.shape[-1] // 8)  # in bytes of eight bits along the last axis
     dtype = np.dtype(options["dtype"])
-    step = max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
+    # a vector is not cut, since a byte has the bits of eight neighbours
+    rows_of_part = max(PIECE * len(x) // max(x.size, 1), 1) if x.ndim > 1 else max(len(x), 1)
     with replacing(out) as file:
-        write_npy_header(file, dtype, lengths)
-        for start in range(0, len(x), step):
-            rows = x[start : start + step]
+        write_npy_header(file, dtype, shape)
+        for start in range(0, len(x), rows_of_part):
+            rows = x[start : start + rows_of_part]
             with naming(lambda error: failure_text(spec.name, x, error)):
                 bits = fastq.binarize(rows, **options)
             file.write(bytes_of(bits).data)
@@ -39,7 +40,7 @@ def binarize_file(source: TensorSource, out: Path, *, progress: Progress, **opti
         name=spec.name,
         shape=spec.shape,
         before=spec.nbytes,
-        after=math.prod(lengths),
+        after=math.prod(shape),
         target="bits",
         size=spec.size,
     )

@@ -22,7 +22,7 @@ from fastq.tools.files.texts import count_text
 from fastq.tools.gguf_files.gguf_file import open_gguf
 from fastq.tools.tensors.gguf_tensor import gguf_tensors
 from fastq.tools.tensors.netcdf_zarr import is_store
-from fastq.tools.tensors.reading import codes_read_as_stored, tensors_of
+from fastq.tools.tensors.reading import line_on_codes_read_as_stored, tensors_of
 from fastq.tools.tensors.tensor import PlainTensor, Tensor, WeightTensor
 
 
@@ -101,7 +101,7 @@ def open_tensors(path: Path) -> Tensors:
             raise ValueError("xarray.open_dataset reads netCDF and zarr")
         source = path if path.is_dir() else as_path(path)
         tensors = tensors_of(source)
-    if line := codes_read_as_stored(source, tensors.values()):
+    if line := line_on_codes_read_as_stored(source, tensors.values()):
         warn_caller(line)
     return Tensors(source, tensors)
 

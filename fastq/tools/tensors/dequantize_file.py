@@ -18,10 +18,10 @@ from fastq.tools.files.safetensors_files import as_safetensors
 from fastq.tools.files.tensor_specs import TensorSpec, spec_of
 from fastq.tools.gguf_files.gguf_file import GgufSource
 from fastq.tools.tensors.gguf_tensor import gguf_tensors
-from fastq.tools.tensors.reading import is_shard, tensors_in, way_back
+from fastq.tools.tensors.reading import advice_to_restore, is_shard_of_quantized_model, tensors_in
 from fastq.tools.tensors.tensor import Tensor
 
-LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}
+LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}  # largest numbers by dtype
 
 
 def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: Progress) -> int:
@@ -29,19 +29,15 @@ def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: P
 
     After any error `out` is as it was.
     """
-    tensors = list(gguf_tensors(source) if isinstance(source, GgufSource) else _quantized_in(source))
-    metadata = {}
-    if not isinstance(source, GgufSource):
+    tensors: list[Tensor]
+    if isinstance(source, GgufSource):
+        tensors = [*gguf_tensors(source)]
+        metadata = {}
+    else:
+        tensors = [*_tensors_of_quantized_file(source)]
         metadata = {key: value for key, value in source.metadata.items() if key != KEY}
     if out.suffix == ".npy":
-        if len(tensors) != 1 or not tensors[0].is_quantized:
-            raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
-        if tensors[0].original == "BF16":
-            raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
-        with replacing(out) as file:
-            (values,) = _restore(tensors[0]).stored.values()
-            write_npy_header(file, values.dtype, values.shape)
-            file.write(values.data)  # np.save reports a full disk only as a number of written bytes
+        _write_npy(out, tensors)
         return 1
     tasks = []
     for tensor in tensors:
@@ -50,9 +46,9 @@ def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: P
                 name=tensor.name,
                 shape=tensor.shape,
                 before=tensor.nbytes,
-                target=tensor.original,
+                target=tensor.original_dtype,
                 pieces=[partial(_restore, tensor)],
-                specs=[spec_of(tensor.name, tensor.original, tensor.shape)],
+                specs=[spec_of(tensor.name, tensor.original_dtype, tensor.shape)],
             )
             tasks.append(task)
         else:
@@ -62,10 +58,23 @@ def dequantize_file(source: TensorSource | GgufSource, out: Path, *, progress: P
     return sum(tensor.is_quantized for tensor in tensors)
 
 
-def _quantized_in(source: TensorSource) -> Iterator[Tensor]:
-    """Return the tensors of a file that fastq quantized; raise ValueError for another one."""
-    if is_shard(source):
-        raise ValueError(f"it is of a quantized model; {way_back(source.path.parent)}")
+def _write_npy(out: Path, tensors: list[Tensor]) -> None:
+    """Write the only tensor to a .npy file; raise ValueError if there are more, or such a file lacks its dtype."""
+    if len(tensors) != 1 or not tensors[0].is_quantized:
+        raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
+    (tensor,) = tensors
+    if tensor.original_dtype == "BF16":
+        raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
+    with replacing(out) as file:
+        (values,) = _restore(tensor).stored.values()
+        write_npy_header(file, values.dtype, values.shape)
+        file.write(values.data)  # np.save reports a full disk only as a number of written bytes
+
+
+def _tensors_of_quantized_file(source: TensorSource) -> Iterator[Tensor]:
+    """Return the tensors of a file that fastq quantized; raise ValueError for another file."""
+    if is_shard_of_quantized_model(source):
+        raise ValueError(f"it is of a quantized model; {advice_to_restore(source.path.parent)}")
     if KEY not in source.metadata:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     return tensors_in(source)
@@ -74,6 +83,6 @@ def _quantized_in(source: TensorSource) -> Iterator[Tensor]:
 def _restore(tensor: Tensor) -> Piece:
     """Return the values of a tensor in its original dtype; half precision saturates instead of becoming infinite."""
     values = tensor.values()
-    if (largest := LARGEST.get(tensor.original)) is not None:
+    if (largest := LARGEST.get(tensor.original_dtype)) is not None:
         values = np.clip(values, -largest, largest)
-    return Piece({tensor.name: values.astype(numpy_dtype(tensor.original), copy=False)}, tensor.nbytes)
+    return Piece({tensor.name: values.astype(numpy_dtype(tensor.original_dtype), copy=False)}, tensor.nbytes)

@@ -35,54 +35,64 @@ class Extent:
 
 
 def extent_of(values: Array) -> Extent:
-    """Return the statistics of an array, computed piece by piece."""
-    shape = (values.shape[0], math.prod(values.shape[1:])) if values.ndim > 1 else (1, values.size)
-    # arrays in Fortran order are not copied: the order within a row does not matter here
-    by_columns = values.flags.f_contiguous and values.ndim > 1
-    rows = values.T.reshape(shape[::-1]).T if by_columns else values.reshape(shape)
+    """Return the statistics of an array, computed piece by piece, of all rows and all columns of a matrix in one pass.
+
+    The rows of the matrix are the indices of the first axis, its columns those of all others. A vector is one row.
+    """
+    is_vector = values.ndim < 2
+    shape = (1, values.size) if is_vector else (values.shape[0], math.prod(values.shape[1:]))
+    # arrays in Fortran order are not copied: the order of columns does not matter here
+    is_fortran = values.flags.f_contiguous and not is_vector
+    matrix = values.T.reshape(shape[::-1]).T if is_fortran else values.reshape(shape)
     height = max(PIECE // max(shape[1], 1), 1)
     width = max(min(PIECE, shape[1]), 1)
-    lo = np.full(shape[0], np.inf)
+    lo = np.full(shape[0], np.inf)  # of each row
     hi = np.full(shape[0], -np.inf)
     nan = 0
     infinite = 0
-    largest_of_columns = np.full(shape[1] if values.ndim > 1 else 0, -1.0)  # -1 without finite numbers
+    largest_of_columns = np.full(0 if is_vector else shape[1], -1.0)  # -1 without finite numbers
     for top in range(0, shape[0], height):
-        band = slice(top, top + height)
+        rows = slice(top, top + height)
         for left in range(0, shape[1], width):
             columns = slice(left, left + width)
-            tile = rows[band, columns]
+            tile = matrix[rows, columns]
             lo_of_tile, hi_of_tile, nan_of_tile, infinite_of_tile = _row_ends(tile)
-            np.minimum(lo[band], lo_of_tile, out=lo[band])
-            np.maximum(hi[band], hi_of_tile, out=hi[band])
+            np.minimum(lo[rows], lo_of_tile, out=lo[rows])
+            np.maximum(hi[rows], hi_of_tile, out=hi[rows])
             nan += int(nan_of_tile.sum())
             infinite += int(infinite_of_tile.sum())
-            if values.ndim > 1:
+            if not is_vector:
                 largest = largest_of_columns[columns]
                 np.maximum(largest, _largest_of_columns(tile), out=largest)
-    finite = lo <= hi
+    has_finite = lo <= hi  # of each row, whether it has finite numbers
     outliers = {}
-    if values.ndim > 1:
-        largest_of_rows = np.where(finite, np.maximum(-lo, hi), -1.0)
-        within_rows = largest_of_columns.reshape(values.shape[1:], order="F" if by_columns else "C")
-        outliers = _outliers_by_axis(largest_of_rows, within_rows)
+    if not is_vector:
+        largest_of_rows = np.where(has_finite, np.maximum(-lo, hi), -1.0)
+        largest_within_rows = largest_of_columns.reshape(values.shape[1:], order="F" if is_fortran else "C")
+        outliers = _outliers_by_axis(largest_of_rows, largest_within_rows)
     return Extent(
-        lo=float(lo[finite].min()) if finite.any() else None,
-        hi=float(hi[finite].max()) if finite.any() else None,
+        lo=float(lo[has_finite].min()) if has_finite.any() else None,
+        hi=float(hi[has_finite].max()) if has_finite.any() else None,
         nan=nan,
         infinite=infinite,
         outliers=outliers,
     )
 
 
-def _outliers_by_axis(largest_of_rows: Array, within_rows: Array) -> dict[int, tuple[int, ...]]:
-    """Return outlier channels by axis, given the largest magnitude of each row, and of each place within rows."""
+def _outliers_by_axis(largest_of_rows: Array, largest_within_rows: Array) -> dict[int, tuple[int, ...]]:
+    """Return outlier channels by axis, given the largest magnitude of each row, and of each place within rows.
+
+    A magnitude of -1 stands for a channel without finite numbers, which is no outlier and counts for no median.
+    """
     outliers = {}
-    for axis in range(within_rows.ndim + 1):
-        others = tuple(k for k in range(within_rows.ndim) if k != axis - 1)
-        largest = within_rows.max(axis=others, initial=-1.0) if axis else largest_of_rows
-        known = np.flatnonzero(largest >= 0)
-        channels = known[outliers_of(largest[known])].tolist()
+    for axis in range(largest_within_rows.ndim + 1):
+        if axis == 0:
+            largest = largest_of_rows
+        else:
+            other_axes = tuple(k for k in range(largest_within_rows.ndim) if k != axis - 1)
+            largest = largest_within_rows.max(axis=other_axes, initial=-1.0)
+        measured = np.flatnonzero(largest >= 0)
+        channels = measured[outliers_of(largest[measured])].tolist()
         if channels:
             outliers[axis] = tuple(channels)
     return outliers

@@ -32,7 +32,7 @@ class GgufTensor(Tensor):
             shape=spec.shape,
             scheme=spec.kind.name,
             nbytes=spec.nbytes,
-            original="F32",
+            original_dtype="F32",
             is_quantized=spec.kind.block != 1,
             has_numbers=has_values(spec.kind),
             source=source,
@@ -60,11 +60,18 @@ class GgufTensor(Tensor):
         shape = self.shape
         blocks = self.source.load(self.name).reshape(-1, form.nbytes)
         scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
-        times = self.source.scale(self.name)
-        if times is not None:
-            scale *= times.reshape(*shape[:-2], 1, 1)
+        scale_of_matrix = self.source.scale(self.name)
+        if scale_of_matrix is not None:
+            scale *= scale_of_matrix.reshape(*shape[:-2], 1, 1)
         codes = blocks[:, 2:].copy().view(np.int8).reshape(shape)
-        qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
+        qparams = QParams(
+            scale=scale,
+            zero_point=np.zeros(scale.shape, np.int8),
+            dtype=as_qtype("int8"),
+            axis=-1,
+            block_size=form.size,
+            symmetric=True,
+        )
         return without_zero_scales(QuantizedArray(codes, qparams, shape), f"tensor {self.name!r}")
 
 

@@ -36,9 +36,9 @@ from fastq.tools.tensors.tensor import PlainTensor, QuantizedTensor, Tensor, Wei
 from fastq.tools.tensors.variable_tensor import VariableTensor
 
 SUFFIXES = *SOURCES, ".gguf"
-# ends of names of the stored tensors of a quantized matrix
+# ends of names that only parts of a quantized matrix have
 PARTS = ("_scale", "_packed", "qweight", "_scale_inv", "_blocks", ".scale")
-OF_MODEL = "fastq convert {} OUT --dequantize restores the model"
+DEQUANTIZE_MODEL = "fastq convert {} OUT --dequantize restores the model"
 
 
 def tensors_of(path: Path, *, as_stored: bool = False, say: Say = lambda line: None) -> dict[str, Tensor]:
@@ -48,34 +48,44 @@ def tensors_of(path: Path, *, as_stored: bool = False, say: Say = lambda line: N
     model, which also describes files next to it, is ignored. `say` is called with notes about a model.
     """
     if is_store(path):
-        tensors = _by_name([(path.name, map(VariableTensor.of, variables_of(path)))])
-        for name in unreadable_variables(path):
-            if name not in tensors:  # h5netcdf reads more types
-                say(f"{name}: not read, since netCDF4 lacks its type")
-        return tensors
+        return _tensors_of_store(path, say)
     check_link(path / CONFIG)
     is_model = (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
-    if path.is_dir() and not as_stored and (is_model or _is_quantized(path)):
+    if path.is_dir() and not as_stored and (is_model or _is_quantized_model(path)):
         model = ModelFolder.open(path)
         for line in model.notes:
             say(line)
-        return _by_name([(path.name, _model_tensors(model))])
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in SOURCES)
-        others = sorted(file.name for file in path.glob("*.gguf"))
-        if others:
-            say(f"not read in {path.name}: {', '.join(others)}; give a .gguf file itself")
-    if not files:
-        raise ValueError(f"there is no {alternatives(SOURCES)} file in it{folder_within(path, SOURCES)}")
+        return _by_name([(path.name, _tensors_of_model(model))])
+    files = _files_in(path, say) if path.is_dir() else [path]
     return _by_name((file.name, _tensors_of_file(file, path, as_stored)) for file in files)
+
+
+def _tensors_of_store(path: Path, say: Say) -> dict[str, Tensor]:
+    """Return the variables of a netCDF file or a zarr store by name; report those that are not read."""
+    tensors = _by_name([(path.name, map(VariableTensor.of, variables_of(path)))])
+    for name in unreadable_variables(path):
+        if name not in tensors:  # h5netcdf reads more types
+            say(f"{name}: not read, since netCDF4 lacks its type")
+    return tensors
+
+
+def _files_in(folder: Path, say: Say) -> list[Path]:
+    """Return the files of tensors in a folder; raise ValueError if there are none. Report .gguf files next to them."""
+    gguf_names = sorted(file.name for file in folder.glob("*.gguf"))
+    if gguf_names:
+        say(f"not read in {folder.name}: {', '.join(gguf_names)}; give a .gguf file itself")
+    files = sorted(file for file in folder.iterdir() if file.suffix in SOURCES)
+    if not files:
+        raise ValueError(f"there is no {alternatives(SOURCES)} file in it{folder_within(folder, SOURCES)}")
+    return files
 
 
 def with_experts_apart(tensors: Mapping[str, Tensor], others: Collection[str]) -> dict[str, Tensor]:
     """Return tensors, those of experts cut into one matrix for each expert if `others` has matrices of such names."""
     apart: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        matrices = expert_matrices(tensor) if name not in others and is_stack(name, tensor.shape) else {}
+        is_stored_otherwise = name not in others and is_stack(name, tensor.shape)
+        matrices = expert_matrices(tensor) if is_stored_otherwise else {}
         if matrices and all(matrix in others for matrix in matrices):
             apart |= matrices
         else:
@@ -83,7 +93,7 @@ def with_experts_apart(tensors: Mapping[str, Tensor], others: Collection[str]) -
     return apart
 
 
-def elsewhere_in(tensors: Iterable[Tensor]) -> list[QuantizedElsewhere]:
+def weights_of_other_programs(tensors: Iterable[Tensor]) -> list[QuantizedElsewhere]:
     """Return the weights among some tensors that another program quantized, and that no config.json describes."""
     plain = (tensor for tensor in tensors if not tensor.is_quantized)
     return quantized_elsewhere(
@@ -91,9 +101,9 @@ def elsewhere_in(tensors: Iterable[Tensor]) -> list[QuantizedElsewhere]:
     )
 
 
-def codes_read_as_stored(path: Path, tensors: Iterable[Tensor]) -> str:
+def line_on_codes_read_as_stored(path: Path, tensors: Iterable[Tensor]) -> str:
     """Return a line on weights that another program quantized, and that are read as plain codes; empty if none are."""
-    elsewhere = elsewhere_in(tensors)
+    elsewhere = weights_of_other_programs(tensors)
     name = path.name or path.resolve().name
     return f"{name} has {weights_text(elsewhere)}; their codes are not multiplied by their scales" if elsewhere else ""
 
@@ -119,38 +129,40 @@ def _tensors_of_file(file: Path, path: Path, as_stored: bool) -> list[Tensor]:
         if file.suffix == ".gguf":
             return list(gguf_tensors(open_gguf(file)))
         source = open_source(file)
-        if not as_stored and is_shard(source):
-            return list(_model_tensors(ModelFolder.open(file.parent), file.name))
+        if not as_stored and is_shard_of_quantized_model(source):
+            return list(_tensors_of_model(ModelFolder.open(file.parent), file.name))
         return list(tensors_in(source))
 
 
-def is_shard(source: TensorSource) -> bool:
+def is_shard_of_quantized_model(source: TensorSource) -> bool:
     """Return whether a file has parts of quantized matrices that the config.json next to it describes."""
-    if KEY in source.metadata or not _is_quantized(source.path.parent):
+    if KEY in source.metadata or not _is_quantized_model(source.path.parent):
         return False
-    return any(name.endswith(PARTS) for name in source.tensors) or bool(quantized_elsewhere(source.tensors.values()))
+    has_named_parts = any(name.endswith(PARTS) for name in source.tensors)
+    return has_named_parts or bool(quantized_elsewhere(source.tensors.values()))
 
 
-def way_back(folder: Path) -> str:
+def advice_to_restore(folder: Path) -> str:
     """Return how to restore the floats of a quantized model directory, or why fastq can't."""
     try:
         stored_weights(ModelFolder.open(folder))
     except ValueError as error:
         return str(error)
-    return OF_MODEL.format(folder)
+    return DEQUANTIZE_MODEL.format(folder)
 
 
-def _is_quantized(folder: Path) -> bool:
+def _is_quantized_model(folder: Path) -> bool:
     """Return whether the config.json of a folder describes a quantized model."""
     config = folder / CONFIG
     return config.is_file() and bool(quantization_in(folder, read_json(config)))
 
 
-def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
+def _tensors_of_model(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
     """Yield the tensors of a model, or of one of its shards. A quantized weight comes in the place of its codes."""
     weights = stored_weights(model) if model.quantization else StoredWeights()
-    dtype = model.dtype
-    for name, spec in (model.shards[shard] if shard else model).tensors.items():
+    dtype = model.dtype  # may look at all tensors
+    stored = model.shards[shard].tensors if shard else model.tensors
+    for name, spec in stored.items():
         if name in weights.by_codes:
             yield WeightTensor.of(weights.by_codes[name], dtype)
         elif name not in weights.parts:
@@ -160,40 +172,42 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 def tensors_in(source: TensorSource) -> Iterator[Tensor]:
     """Yield the tensors of a file: those that its records describe, then the others."""
     if is_saved_array(source.metadata):
-        yield _saved_array(source.path, sum(spec.nbytes for spec in source.tensors.values()))
+        yield _tensor_of_saved_array(source)
         return
     records = from_metadata(source.metadata) if KEY in source.metadata else {}
-    stored = set[str]()
+    parts_of_quantized = set[str]()
     for name, record in records.items():
         specs = stored_specs(name, record)
         for spec in specs:
             if source.tensors.get(spec.name) != spec:
                 raise ValueError(f"{spec.name!r} should be {spec.dtype} of shape {spec.shape}, by its {KEY!r} metadata")
-        stored |= {spec.name for spec in specs}
+        parts_of_quantized |= {spec.name for spec in specs}
         yield QuantizedTensor(
             name=name,
             shape=record.shape,
             scheme=_scheme_text(record, record.dtype, record.convention),
             nbytes=sum(spec.nbytes for spec in specs),
-            original=record.original_dtype,
+            original_dtype=record.original_dtype,
             is_quantized=True,
             read=partial(decode, name, record, source.load),
         )
     for name, spec in source.tensors.items():
-        if name not in stored:
+        if name not in parts_of_quantized:
             yield PlainTensor.of(source, spec)
 
 
-def _saved_array(path: Path, nbytes: int) -> Tensor:
+def _tensor_of_saved_array(source: TensorSource) -> Tensor:
     """Return a file of `QuantizedArray.save` as a tensor with the name of the file."""
+    path = source.path
+    nbytes = sum(spec.nbytes for spec in source.tensors.values())
     read = partial(array_file.read, path, QuantizedArray)
-    q = read()  # read again when it is needed, since a folder may have many
+    q = read()  # for its properties; it is read again when it is needed, since a folder may have many
     return QuantizedTensor(
         name=name_of(path),
         shape=q.shape,
         scheme=_scheme_text(q, str(q.dtype), q.convention),
         nbytes=nbytes,
-        original=safetensors_dtype(q.qparams.compute_dtype) or "F32",
+        original_dtype=safetensors_dtype(q.qparams.compute_dtype) or "F32",
         is_quantized=True,
         read=read,
     )

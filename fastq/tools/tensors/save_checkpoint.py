@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastq.ops.file_parts import as_name
 from fastq.results import QuantizedArray
@@ -83,28 +83,42 @@ def save_checkpoint(
         raise ValueError(f"path must be an empty directory, and {folder} has files")
     dtype = dtype_of(settings) or "F32"
     shards, schemes = _cut_into_shards(tensors, dtype, most)
-    check_names(spec.name for _, specs in shards for spec in specs)
-    _check_parts(tensors, [spec.name for _, specs in shards for spec in specs])
-    headers = [Header(specs, {"format": "pt"}) for _, specs in shards]
+    stored_names = [spec.name for shard in shards for spec in shard.specs]
+    check_names(stored_names)
+    _check_parts(tensors, stored_names)
+    headers = [Header(shard.specs, {"format": "pt"}) for shard in shards]
     folder.mkdir(exist_ok=True)
-    files: dict[str, str] = {}
-    for k, ((names, _), header) in enumerate(zip(shards, headers, strict=True)):
+    file_of: dict[str, str] = {}
+    for k, (shard, header) in enumerate(zip(shards, headers, strict=True)):
         file_name = SINGLE if len(shards) == 1 else f"model-{k + 1:05}-of-{len(shards):05}.safetensors"
         with replacing(folder / file_name) as file:
             writer = SafetensorsWriter(file, header)
-            for name in names:
-                for stored, array in _stored_tensors(name, tensors, dtype)[1].items():
-                    writer.write(stored, array)
-        files |= dict.fromkeys(header.specs, file_name)
-    used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
-    plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
-    old_entry = settings.get(KEY) or settings.get(OLD_KEY)
-    caches = old_entry.get("kv_cache_scheme") if isinstance(old_entry, dict) else None  # their scales are other tensors
-    entry = {KEY: quantized_entry(_groups_of(used), ignore_list(plain, list(used)), caches)} if used else {}
-    settings = {key: value for key, value in settings.items() if key not in (KEY, OLD_KEY)}
-    write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
+            for name in shard.names:
+                _, arrays = _stored_tensors(name, tensors, dtype)  # computed once more: the headers needed all shapes
+                for stored_name, array in arrays.items():
+                    writer.write(stored_name, array)
+        file_of |= dict.fromkeys(header.specs, file_name)
+    write_json(folder / CONFIG, _config_with_schemes(settings, schemes, dtype))
     if len(shards) > 1:
-        write_json(folder / INDEX, {"metadata": {}, "weight_map": dict(sorted(files.items()))})
+        write_json(folder / INDEX, {"metadata": {}, "weight_map": dict(sorted(file_of.items()))})
+
+
+def _config_with_schemes(
+    settings: Mapping[str, Any], schemes: Mapping[str, LayerScheme | None], dtype: str
+) -> dict[str, Any]:
+    """Return config.json with the schemes of modules; those without a scheme are listed as modules to ignore.
+
+    The scheme of the caches of keys and values stays, since the tensors with their scales are written as they are.
+    """
+    quantized = {name: scheme for name, scheme in schemes.items() if scheme is not None}
+    plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
+    others = {key: value for key, value in settings.items() if key not in (KEY, OLD_KEY)}
+    config = {"dtype": HALVES[dtype], **others}
+    if quantized:
+        old_entry = settings.get(KEY) or settings.get(OLD_KEY)
+        caches = old_entry.get("kv_cache_scheme") if isinstance(old_entry, dict) else None
+        config[KEY] = quantized_entry(_groups_of(quantized), ignore_list(plain, list(quantized)), caches)
+    return config
 
 
 def _as_settings(config: Any) -> dict[str, Any]:
@@ -134,54 +148,68 @@ def _check_mapping(tensors: Any) -> None:
             raise ValueError(f"tensors must have names that UTF-8 can encode, not {shown(name)}") from None
 
 
-def _check_parts(tensors: Mapping[str, Any], stored: Iterable[str]) -> None:
+def _check_parts(tensors: Mapping[str, Any], stored_names: Iterable[str]) -> None:
     """Raise ValueError if readers would mistake a plain tensor for a part of a quantized one, by its name."""
-    names = set(stored)
-    modules = [name for name in tensors if name not in names]
-    parts = {f"{module}.{end}" for module in modules for end in (*SUFFIXES, ORDER)}
+    stored = set(stored_names)
+    quantized = [name for name in tensors if name not in stored]  # their parts are stored under other names
+    names_of_parts = {f"{module}.{end}" for module in quantized for end in (*SUFFIXES, ORDER)}
     for name in tensors:
-        if name in names and (name in parts or (modules and name.endswith(".weight_scale"))):
+        is_like_part = name in names_of_parts or (quantized and name.endswith(".weight_scale"))
+        if name in stored and is_like_part:
             module = name.rpartition(".")[0]
             raise ValueError(f"tensors[{name!r}] would be read as a part of the quantized {module!r}; rename it")
 
 
-def _groups_of(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerScheme]]:
+def _groups_of(schemes: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerScheme]]:
     """Return targets and schemes, the last of which is for all Linear layers: the most frequent scheme."""
-    by_scheme: dict[LayerScheme, list[str]] = {}
-    for name, scheme in used.items():
-        by_scheme.setdefault(scheme, []).append(name)
-    *others, (first, _) = sorted(by_scheme.items(), key=lambda item: len(item[1]))
-    return [*((names, scheme) for scheme, names in others), ([LINEAR], first)]
+    modules_of: dict[LayerScheme, list[str]] = {}
+    for module, scheme in schemes.items():
+        modules_of.setdefault(scheme, []).append(module)
+    *others, (most_frequent, _) = sorted(modules_of.items(), key=lambda item: len(item[1]))
+    return [*((modules, scheme) for scheme, modules in others), ([LINEAR], most_frequent)]
+
+
+class _Shard(NamedTuple):
+    """The tensors of a file to write."""
+
+    names: list[str]  # as the caller has them
+    specs: list[TensorSpec]  # as they are stored
 
 
 def _cut_into_shards(
     tensors: Mapping[str, QuantizedArray | Array], dtype: str, most: int
-) -> tuple[list[tuple[list[str], list[TensorSpec]]], dict[str, LayerScheme | None]]:
+) -> tuple[list[_Shard], dict[str, LayerScheme | None]]:
     """Cut tensors into shards in order, and return the schemes of modules, None for plain tensors."""
-    shards: list[tuple[list[str], list[TensorSpec]]] = [([], [])]
+    shards = [_Shard(names=[], specs=[])]
     schemes: dict[str, LayerScheme | None] = {}
     nbytes = 0
     for name in tensors:
         scheme, arrays = _stored_tensors(name, tensors, dtype)
         schemes[name if scheme is None else name.removesuffix(".weight")] = scheme
-        specs = []
-        for stored, array in arrays.items():
-            stored_dtype = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
-            if stored_dtype is None:
-                raise ValueError(f"tensors[{stored!r}] is {array.dtype}, which a .safetensors file can't hold")
-            specs.append(spec_of(stored, stored_dtype, array.shape))
+        specs = [_spec_of_array(stored_name, array) for stored_name, array in arrays.items()]
         nbytes_of_tensor = sum(spec.nbytes for spec in specs)
-        if shards[-1][0] and nbytes + nbytes_of_tensor > most:
-            shards.append(([], []))
+        if shards[-1].names and nbytes + nbytes_of_tensor > most:
+            shards.append(_Shard(names=[], specs=[]))
             nbytes = 0
         nbytes += nbytes_of_tensor
-        shards[-1][0].append(name)
-        shards[-1][1].extend(specs)
+        shards[-1].names.append(name)
+        shards[-1].specs.extend(specs)
     return shards, schemes
 
 
+def _spec_of_array(stored_name: str, array: Array) -> TensorSpec:
+    """Return the spec of an array in a .safetensors file; raise ValueError if that can't hold its dtype."""
+    dtype = safetensors_dtype(array.dtype) or OF_NUMPY.get(array.dtype.name)
+    if dtype is None:
+        raise ValueError(f"tensors[{stored_name!r}] is {array.dtype}, which a .safetensors file can't hold")
+    return spec_of(stored_name, dtype, array.shape)
+
+
 def _stored_tensors(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
-    """Return the scheme of a tensor and its stored tensors by name."""
+    """Return the scheme of a tensor, None for a plain one, and its stored tensors by name.
+
+    The bytes of a weight that is stored in this layout are not computed anew.
+    """
     weight = tensors.stored(name) if isinstance(tensors, ByName) else None
     if weight is not None:
         return weight.scheme, {f"{weight.module}.{end}": weight.part(end) for end in weight.specs}

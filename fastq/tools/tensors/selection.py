@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from fastq.formats.qtypes import as_qtype
-from fastq.tools.files.patterns import check_patterns, fits, nearest
+from fastq.tools.files.patterns import check_patterns, matches_tensor, nearest
 from fastq.tools.files.records import FLOATS, Scheme
 from fastq.tools.files.tensor_specs import TensorSpec
 
@@ -30,8 +30,8 @@ class Selection:
 
     def includes(self, name: str) -> bool:
         """Return whether a name is not left out by the patterns."""
-        is_included = any(fits(name, pattern) for pattern in self.include)
-        return is_included and not any(fits(name, pattern) for pattern in self.exclude)
+        is_included = any(matches_tensor(name, pattern) for pattern in self.include)
+        return is_included and not any(matches_tensor(name, pattern) for pattern in self.exclude)
 
     def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
         """Return why a tensor is left alone, or an empty text if it is not."""
@@ -48,8 +48,8 @@ class Selection:
             return "not suggested"
         if len(spec.shape) < 2 and not self.vectors:
             return "a vector" if spec.shape else "a scalar"
-        in_blocks = as_qtype(self.scheme_for(spec.name, scheme).dtype).block_size
-        return "a scalar" if not spec.shape and in_blocks else ""
+        has_own_blocks = as_qtype(self.scheme_for(spec.name, scheme).dtype).block_size
+        return "a scalar" if not spec.shape and has_own_blocks else ""
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise ValueError if a pattern matches no tensor."""
@@ -63,7 +63,7 @@ class Selection:
     def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
         """Raise ValueError if all tensors that a pattern includes are left alone."""
         for pattern in self.include:
-            matching = [spec for name, spec in tensors.items() if fits(name, pattern)]
+            matching = [spec for name, spec in tensors.items() if matches_tensor(name, pattern)]
             reasons = [self.reason_against(spec, scheme) for spec in matching]
             if all(reasons):
                 reason = "excluded" if reasons[0] == "by name" else reasons[0]

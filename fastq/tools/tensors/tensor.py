@@ -38,18 +38,16 @@ class Tensor(ABC):
     shape: tuple[int, ...]  # of a quantized tensor the shape of the original
     scheme: str  # its dtype, or its scheme
     nbytes: int  # bytes in the file, including scales and zero points
-    original: str  # dtype of the original tensor, by its name in safetensors
+    original_dtype: str  # dtype of the original tensor, by its name in safetensors
     is_quantized: bool
-    has_numbers: bool = (
-        True  # whether its values can be measured: not for blocks that fastq does not know, nor for BOOL
-    )
+    has_numbers: bool = True  # whether its values can be measured: not those of unknown blocks, nor BOOL
 
     @abstractmethod
     def load(self) -> Array | QuantizedArray:
         """Return the array, mapped if the file allows it, or the codes and parameters of a quantized tensor."""
 
     def codes(self) -> Array | QuantizedArray:
-        """Return codes and parameters if they have the tensor's shape, else the values."""
+        """Return codes and parameters if they have the tensor's shape, else the values: what is compared and shown."""
         return self.load()
 
     def values(self) -> Array:
@@ -58,6 +56,7 @@ class Tensor(ABC):
             return self._decode()
 
     def _decode(self) -> Array:
+        """Return the values."""
         loaded = self.load()
         return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
 
@@ -65,7 +64,7 @@ class Tensor(ABC):
         """Return its bytes, or None if it is several tensors of the file."""
         return None
 
-    # Parts, which a tensor of a netCDF file or a zarr store is read in
+    # Parts, in which a tensor of a netCDF file or a zarr store is read
 
     @property
     def is_read_in_parts(self) -> bool:
@@ -83,10 +82,14 @@ class Tensor(ABC):
         yield self.values().__getitem__
 
     def parts(self) -> Iterator[tuple[slice, ...]]:
-        """Yield the indices of parts: whole chunks of the storage, as many as have about a million elements."""
+        """Yield the indices of parts: whole chunks of the storage, as many as have about a million elements.
+
+        A part has whole axes from the last one on, as in memory, as long as it has few enough elements.
+        """
         sizes = list(self.chunks or (1,) * len(self.shape))
         for axis in reversed(range(len(sizes))):
-            sizes[axis] = max(min(sizes[axis] * max(extent.PIECE // math.prod(sizes), 1), self.shape[axis]), 1)
+            chunks = max(extent.PIECE // math.prod(sizes), 1)
+            sizes[axis] = max(min(sizes[axis] * chunks, self.shape[axis]), 1)
         starts = (range(0, length, size) for length, size in zip(self.shape, sizes, strict=True))
         for corner in itertools.product(*starts):
             yield tuple(slice(start, start + size) for start, size in zip(corner, sizes, strict=True))
@@ -131,7 +134,7 @@ class PlainTensor(Tensor):
             shape=spec.shape,
             scheme=spec.dtype,
             nbytes=spec.nbytes,
-            original=spec.dtype,
+            original_dtype=spec.dtype,
             is_quantized=False,
             has_numbers=spec.dtype in (*DTYPES, *ML_FLOATS, *PACKED_FLOATS),
             source=source,
@@ -149,11 +152,15 @@ class PlainTensor(Tensor):
 
 
 def _packed_floats(raw: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...]) -> QuantizedArray:
-    """Return floats in a stream of bits. The codes of each row begin a byte of their own in a QuantizedArray."""
-    if shape[-1] * qtype.bits % 8:
-        codes = pack(unpack(raw, qtype, shape=(math.prod(shape),)).reshape(shape), qtype)
-    else:
+    """Return the floats of fewer bits than a byte in the bytes of a tensor, as codes with a scale of 1.
+
+    Safetensors stores them as one stream of bits, but in a QuantizedArray each row begins a byte of its own.
+    """
+    is_row_whole_bytes = shape[-1] * qtype.bits % 8 == 0
+    if is_row_whole_bytes:
         codes = raw.reshape(*shape[:-1], packed_length(shape[-1], qtype))
+    else:
+        codes = pack(unpack(raw, qtype, shape=(math.prod(shape),)).reshape(shape), qtype)
     params = QParams(scale=np.ones((), np.float32), zero_point=qtype.storage.type(0), dtype=qtype, symmetric=True)
     return QuantizedArray(codes, params, shape)
 
@@ -183,21 +190,22 @@ class WeightTensor(Tensor):
             shape=weight.shape,
             scheme=weight.label,
             nbytes=weight.nbytes,
-            original=dtype,
+            original_dtype=dtype,
             is_quantized=True,
             weight=weight,
         )
 
     def load(self) -> QuantizedArray:
         """Return codes and parameters, with experts along a first axis."""
-        return self.weight.whole()
+        return self.weight.as_array()
 
     def codes(self) -> Array | QuantizedArray:
         """Return codes and parameters if they have the tensor's shape, else the values."""
-        return self.load() if self.weight.is_direct else self.values()
+        return self.load() if self.weight.is_equal_to_array else self.values()
 
     def _decode(self) -> Array:
-        return super()._decode() if self.weight.is_direct else self.weight.all_values()
+        """Return the values."""
+        return super()._decode() if self.weight.is_equal_to_array else self.weight.all_values()
 
 
 class _ExpertValues:
@@ -215,13 +223,13 @@ class _ExpertValues:
 class ExpertMatrix(Tensor):
     """The matrix of one expert, some rows in a tensor of all experts."""
 
-    whole: _ExpertValues
+    experts: _ExpertValues
     expert: int
     first: int  # its first row in the matrix of the expert
 
     def load(self) -> Array:
         """Return the values."""
-        values: Array = self.whole.values[self.expert, self.first : self.first + self.shape[0]]
+        values: Array = self.experts.values[self.expert, self.first : self.first + self.shape[0]]
         return values
 
     def codes(self) -> Array:
@@ -234,22 +242,24 @@ class ExpertMatrix(Tensor):
 
 
 def expert_matrices(tensor: Tensor) -> dict[str, Tensor]:
-    """Return the matrices in a tensor of experts by the names of their weights; empty if it has an odd shape."""
-    experts, rows, columns = tensor.shape
-    stack = Stack(tensor.name, (experts, rows, columns))
-    whole = _ExpertValues(tensor)
+    """Return the matrices in a tensor of experts by the names of their weights; empty if its rows are no matrices."""
+    count, rows, columns = tensor.shape
+    stack = Stack(tensor.name, (count, rows, columns))
+    if not stack.is_even:
+        return {}
+    experts = _ExpertValues(tensor)
     matrices: dict[str, Tensor] = {}
-    for module, expert, first in stack.modules() if stack.is_even else ():
+    for module, expert, first in stack.modules():
         name = f"{module}{WEIGHT}"
         matrices[name] = ExpertMatrix(
             name=name,
             shape=(stack.rows, columns),
             scheme=tensor.scheme,
-            nbytes=tensor.nbytes * stack.rows // (experts * rows),
-            original=tensor.original,
+            nbytes=tensor.nbytes * stack.rows // (count * rows),
+            original_dtype=tensor.original_dtype,
             is_quantized=tensor.is_quantized,
             has_numbers=tensor.has_numbers,
-            whole=whole,
+            experts=experts,
             expert=expert,
             first=first,
         )

@@ -38,7 +38,7 @@ class VariableTensor(Tensor):
             shape=variable.shape,
             scheme=stored.special or scheme,
             nbytes=variable.size * dtype.itemsize,
-            original="F32",
+            original_dtype="F32",
             is_quantized=bool(packing),
             has_numbers=variable.dtype.kind in "fiu" and not stored.special,
             variable=stored,

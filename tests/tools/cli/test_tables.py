@@ -8,7 +8,7 @@ from commands import run
 from safetensors.numpy import save_file
 
 from fastq.tools.cli.tables import DISPENSABLE, arrange_rows, print_table, shorten
-from fastq.tools.files.patterns import fits
+from fastq.tools.files.patterns import matches_tensor
 
 COLUMNS = "name", "shape", "bytes_before", "scheme", "bytes", "sqnr_db", "max_abs_error"
 PARTS = "attention.output.dense", "attention.self.query", "intermediate.dense", "output.dense"
@@ -110,7 +110,7 @@ def test_a_pipe_gets_all(capsys, monkeypatch):
 )
 def test_texts_are_cut_in_their_middle(text, width, expected):
     assert shorten(text, width) == expected
-    assert " " in text or fits(text, expected)
+    assert " " in text or matches_tensor(text, expected)
 
 
 def test_what_has_no_error_is_a_row_for_each_reason():

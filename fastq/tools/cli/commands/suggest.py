@@ -30,8 +30,8 @@ from fastq.tools.files.records import FLOATS, Scheme
 from fastq.tools.files.texts import some_of
 from fastq.tools.tensors.reading import (
     SUFFIXES,
-    elsewhere_in,
     tensors_of,
+    weights_of_other_programs,
 )
 from fastq.tools.tensors.tensor import Tensor
 
@@ -108,7 +108,7 @@ class Choice(NamedTuple):
 
 def _tensors_to_try(tensors: list[Tensor], trials: Trials) -> tuple[list[Tensor], Counter[str]]:
     """Return the tensors that the command quantizes, and the numbers of the others by reason."""
-    parts = parts_of_weights(elsewhere_in(tensors))
+    parts = parts_of_weights(weights_of_other_programs(tensors))
     to_try = []
     left_out: Counter[str] = Counter()
     for tensor in tensors:

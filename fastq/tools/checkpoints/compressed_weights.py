@@ -20,8 +20,8 @@ from fastq.tools.layouts.schemes import WORDS, LayerScheme
 
 Roles = dict[str, TensorSpec]  # the stored tensors of a weight by their roles, as compressed-tensors names them
 ZERO_POINT_DTYPES = {"I8", "U8", "I16", "I32", "I64"}  # of older writers
-# dtypes in files, and the expected dtypes as which their bytes and integers are read
-CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
+# pairs of the dtype in a file and the expected one, as which its bytes or integers are read
+READ_AS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8"), ("I32", "I64")}
 
 
 def compressed_weight(source: ModelFolder, module: str, spec: TensorSpec, schemes: StoredSchemes) -> CompressedWeight:
@@ -29,26 +29,35 @@ def compressed_weight(source: ModelFolder, module: str, spec: TensorSpec, scheme
     scheme = schemes.scheme_of(module)
     tensors = source.tensors
     roles = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
-    form = form_of(scheme, (1, 1), "")
+    form = form_of(scheme, (1, 1), "")  # the names and the packing of its tensors do not depend on the shape
     if form.codes not in roles:
         raise ValueError(f"it has no {form.codes}, which {scheme.format} stores")
-    codes = roles[form.codes].shape
-    shape = codes
-    if scheme.format == WORDS:  # a file can say anything
-        if "weight_shape" not in roles or roles["weight_shape"].dtype not in ("I64", "I32"):
-            raise ValueError("it has no weight_shape of integers")
-        shape = tuple(map(int, source.load(roles["weight_shape"].name).reshape(-1)))
-    elif len(codes) == 2 and form.packing:
-        shape = codes[0], codes[1] * 8 // scheme.weights.bits
-    if len(shape) != 2 or min(shape) < 1 or len(codes) != 2:
-        raise ValueError(f"it has shape {shape} and is not a matrix")
-    matrix = shape[0], shape[1]
-    scheme = _as_zero_points_say(source, roles, matrix, scheme)
+    matrix = _rows_and_columns(source, roles, form, scheme)
+    scheme = _with_symmetry_as_stored(source, roles, matrix, scheme)
     order = None
     if f"{module}.{ORDER}" in tensors:
         roles[ORDER] = tensors[f"{module}.{ORDER}"]
         order = column_order(source.load(roles[ORDER].name), matrix[1])
     return checked_weight(source, module, roles, matrix, scheme, name=f"{module}.weight", shape=matrix, order=order)
+
+
+def _rows_and_columns(source: ModelFolder, roles: Roles, form: StoredForm, scheme: LayerScheme) -> Pair:
+    """Return the shape of a matrix, given the form of its codes; raise ValueError if it is no matrix.
+
+    Words may have padding at the end of a row, so another tensor has the shape, in which a file can say anything.
+    """
+    stored = roles[form.codes].shape
+    if scheme.format == WORDS:
+        if "weight_shape" not in roles or roles["weight_shape"].dtype not in ("I64", "I32"):
+            raise ValueError("it has no weight_shape of integers")
+        shape = tuple(map(int, source.load(roles["weight_shape"].name).reshape(-1)))
+    elif len(stored) == 2 and form.packing:
+        shape = stored[0], stored[1] * 8 // scheme.weights.bits
+    else:
+        shape = stored
+    if len(shape) != 2 or min(shape) < 1 or len(stored) != 2:
+        raise ValueError(f"it has shape {shape} and is not a matrix")
+    return shape[0], shape[1]
 
 
 def checked_weight(
@@ -58,16 +67,14 @@ def checked_weight(
 
     `fields` are the other fields of the weight.
     """
-    dtype = roles["weight_scale"].dtype
-    form = form_of(scheme, matrix, dtype if dtype in SCALES else "F32")
+    scale_dtype = roles["weight_scale"].dtype
+    form = form_of(scheme, matrix, scale_dtype if scale_dtype in SCALES else "F32")
     specs = {end: spec_of(f"{module}.{end}", *dtype_and_shape) for end, dtype_and_shape in form.specs().items()}
-    for end, spec in specs.items():
-        stored = roles.get(end)
-        if end == "weight_scale" and "scale_rows" in fields:
-            spec = spec_of(spec.name, spec.dtype, (int(fields["scale_rows"][-1]) + 1, spec.shape[1]))
-        if stored is None or not _fits(stored, spec, form if end == ZERO_POINT else None):
-            text = "nothing" if stored is None else f"{stored.dtype} of shape {stored.shape}"
-            raise ValueError(f"{(stored or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
+    for end, expected in specs.items():
+        if end == "weight_scale" and "scale_rows" in fields:  # several rows of the matrix share one of these rows
+            rows = int(fields["scale_rows"][-1]) + 1
+            expected = spec_of(expected.name, expected.dtype, (rows, expected.shape[1]))
+        _check_tensor(roles.get(end), expected, form, is_zero_points=end == ZERO_POINT)
     surplus = next((end for end in roles if end not in (*specs, ZERO_POINT, ORDER)), None)
     if surplus is not None:
         raise ValueError(f"it has a {surplus}, which {scheme.weights} in {scheme.format} does not store")
@@ -94,33 +101,47 @@ def column_order(groups: Array, columns: int) -> NDArray[np.intp] | None:
     return np.argsort(groups, kind="stable")
 
 
-def _fits(stored: TensorSpec, expected: TensorSpec, form_of_zero_points: StoredForm | None) -> bool:
-    """Return whether a stored tensor is as expected.
+def _check_tensor(stored: TensorSpec | None, expected: TensorSpec, form: StoredForm, *, is_zero_points: bool) -> None:
+    """Raise ValueError unless a tensor of a weight is stored as expected."""
+    if stored is None:
+        raise ValueError(f"{expected.name!r} should be {expected.dtype} of shape {expected.shape}, not nothing")
+    if is_zero_points and _are_plain_zero_points(stored, form):
+        return
+    if not _is_as_expected(stored, expected):
+        raise ValueError(
+            f"{stored.name!r} should be {expected.dtype} of shape {expected.shape}, not {stored.dtype} of shape "
+            f"{stored.shape}"
+        )
 
-    Axes of length 1 don't matter, and the matrices of experts may be stacked. If `form_of_zero_points` is given, the
-    tensor has zero points, which may also be plain integers.
+
+def _are_plain_zero_points(stored: TensorSpec, form: StoredForm) -> bool:
+    """Return whether zero points are plain integers, as older writers store them."""
+    return stored.dtype in ZERO_POINT_DTYPES and stored.size == math.prod(form.stored_parameter_shape)
+
+
+def _is_as_expected(stored: TensorSpec, expected: TensorSpec) -> bool:
+    """Return whether a tensor has the expected dtype, or one that is read as it, and the expected shape.
+
+    Axes of length 1 don't matter, and the matrices of experts may be stacked.
     """
-    if (
-        form_of_zero_points
-        and stored.dtype in ZERO_POINT_DTYPES
-        and stored.size == math.prod(form_of_zero_points.stored_parameter_shape)
-    ):
-        return True
-    same_shape = [n for n in stored.shape if n != 1] == [n for n in expected.shape if n != 1]
+    has_dtype = stored.dtype == expected.dtype or (stored.dtype, expected.dtype) in READ_AS
+    has_shape = [n for n in stored.shape if n != 1] == [n for n in expected.shape if n != 1]
     is_stacked = len(stored.shape) > 2 and stored.size == expected.size
-    same_dtype = stored.dtype == expected.dtype or (stored.dtype, expected.dtype) in CASTS
-    return same_dtype and (same_shape or is_stacked)
+    return has_dtype and (has_shape or is_stacked)
 
 
-def _as_zero_points_say(source: ModelFolder, roles: Roles, matrix: Pair, scheme: LayerScheme) -> LayerScheme:
-    """Return the scheme of a weight, symmetric if it has no zero points. Older writers store zeros instead."""
+def _with_symmetry_as_stored(source: ModelFolder, roles: Roles, matrix: Pair, scheme: LayerScheme) -> LayerScheme:
+    """Return the scheme of a weight, symmetric if it has no zero points. Older writers store zeros instead.
+
+    Raise ValueError if a symmetric scheme has other zero points than 0.
+    """
     weights = scheme.weights
     symmetric = replace(scheme, weights=replace(weights, symmetric=True))
     if ZERO_POINT not in roles:
         return symmetric
-    if weights.symmetric:
-        form = form_of(replace(scheme, weights=replace(weights, symmetric=False)), matrix, "F32")
-        if form.zero_points(source.load(roles[ZERO_POINT].name)).astype(np.float32).any():
-            raise ValueError(f"it has a {ZERO_POINT} with numbers other than 0, which {weights} does not store")
-        return symmetric
-    return scheme
+    if not weights.symmetric:
+        return scheme
+    form = form_of(replace(scheme, weights=replace(weights, symmetric=False)), matrix, "F32")
+    if form.zero_points(source.load(roles[ZERO_POINT].name)).astype(np.float32).any():
+        raise ValueError(f"it has a {ZERO_POINT} with numbers other than 0, which {weights} does not store")
+    return symmetric

@@ -62,10 +62,10 @@ def modules_of(path: Path) -> list[str]:
         return []
 
 
-def _stays(file: Path) -> bool:
-    """Return whether a file of a model is not copied: one of weights, of their index or graph, or a large one."""
-    is_of_weights = WEIGHTS.fullmatch(file.name) or file.name.endswith(".index.json") or _is_graph(file)
-    return bool(is_of_weights) or _size(file) > LARGEST
+def _is_of_weights(file: Path) -> bool:
+    """Return whether a file of a model depends on its weights: their file, index or graph, or any large file."""
+    is_named_so = WEIGHTS.fullmatch(file.name) or file.name.endswith(".index.json") or _is_graph(file)
+    return bool(is_named_so) or _size(file) > LARGEST
 
 
 def _is_graph(file: Path) -> bool:
@@ -83,7 +83,8 @@ def _size(file: Path) -> int:
 def other_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a model that do not depend on its weights: tokenizer, code, licence."""
     for path in sorted(file for file in folder.iterdir() if not file.is_dir() and file.name[0] != "."):
-        is_copied = path.stem == ADAPTER or not (path.name in (CONFIG, *SIDE_FILES) or _stays(path))
+        is_written_anew = path.name in (CONFIG, *SIDE_FILES)
+        is_copied = path.stem == ADAPTER or not (is_written_anew or _is_of_weights(path))
         if is_copied and path.is_file():  # and no pipe
             yield path
 
@@ -94,27 +95,43 @@ def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
     Raise ValueError if a file is a link to nothing, as in a cache of the hub that lacks a blob.
     """
     path = model.path
+    modules = modules_of(path)
     visible = [file for file in sorted(path.iterdir()) if file.name[0] != "."]
     files_of_model = [*other_files(path)]
     copied = [file.relative_to(path) for file in files_of_model]
-    not_copied = []
-    written_anew = {CONFIG, *SIDE_FILES, *model.shards}
-    for file in visible:
-        is_other = file.name not in written_anew and not file.name.endswith((".index.json", *UNFINISHED))
-        if is_other and file not in files_of_model and not file.is_dir() and _stays(file):
-            not_copied.append(file.name)
-    modules = modules_of(path)
+    not_copied = _names_of_other_weights(model, [file for file in visible if file not in files_of_model])
     for folder in filter(Path.is_dir, visible):
-        if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):
+        if not folder.is_symlink() and out.resolve().is_relative_to(folder.resolve()):  # a copy would have no end
             continue
-        is_needed = any(Path(name).parts[:1] == (folder.name,) for name in modules)
-        most_bytes = math.inf if is_needed else -1 if folder.name in OTHER_FORMS else LARGEST
-        files = _files_within(folder, most_bytes)
+        files = _files_within(folder, _most_bytes_of(folder, modules))
         if files is None:
             not_copied.append(f"{folder.name}/")
             continue
         copied += [file.relative_to(path) for file in files if not file.is_dir()]
         not_copied += [f"{link.relative_to(path).as_posix()}/ (a link)" for link in files if link.is_dir()]
+    return copied, _lines_on_files(path, copied, not_copied, modules)
+
+
+def _names_of_other_weights(model: ModelFolder, files: list[Path]) -> list[str]:
+    """Return the names of files of weights that the result lacks: not those of shards, which are written anew."""
+    written_anew = {CONFIG, *SIDE_FILES, *model.shards}
+    names = []
+    for file in files:
+        is_of_result = file.name in written_anew or file.name.endswith((".index.json", *UNFINISHED))
+        if not is_of_result and not file.is_dir() and _is_of_weights(file):
+            names.append(file.name)
+    return names
+
+
+def _most_bytes_of(folder: Path, modules: list[str]) -> float:
+    """Return the most bytes that a folder of a model may have to be copied: any number if readers need it."""
+    if any(Path(name).parts[:1] == (folder.name,) for name in modules):
+        return math.inf
+    return -1 if folder.name in OTHER_FORMS else LARGEST
+
+
+def _lines_on_files(path: Path, copied: list[Path], not_copied: list[str], modules: list[str]) -> list[str]:
+    """Return lines on files that are not copied, or of unknown kinds, and on folders of readers that are missing."""
     lines = [f"not copied: {', '.join(not_copied)}"] if not_copied else []
     unknown = [file.as_posix() for file in copied if not (KNOWN.fullmatch(file.name) or WEIGHTS.fullmatch(file.name))]
     if unknown:
@@ -123,13 +140,14 @@ def companions(model: ModelFolder, out: Path) -> tuple[list[Path], list[str]]:
         if Path(name).is_absolute() or ".." in Path(name).parts or not os.path.isdir(path / name):
             fault = "which is not a folder in it: sentence-transformers does not load it"
             lines.append(f"{MODULES} names {shown(name)}, {fault}")
-    return copied, lines
+    return lines
 
 
 def _files_within(folder: Path, most_bytes: float) -> list[Path] | None:
-    """Return the files of a folder and its links to folders, which are not followed.
+    """Return the files of a folder, in order, and its links to folders, which are not followed.
 
-    Return None if the files have more than `most_bytes`. If there is such a limit, also if they include weights.
+    Return None if the files have more than `most_bytes`. If there is such a limit, also if they include weights: then
+    the folder is not one that readers need.
     """
     if folder.is_symlink():
         return [folder]

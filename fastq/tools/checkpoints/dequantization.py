@@ -35,11 +35,12 @@ class Dequantization:
         self.source = source
         self.dtype = dtype or source.dtype
         self.weights = stored_weights(source)
-        caches = bool(source.quantization.get("kv_cache_scheme"))  # they may belong to layers that are not quantized
-        modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
+        # scales of keys and values may be next to layers that are not quantized
+        has_cache_scales = bool(source.quantization.get("kv_cache_scheme"))
+        modules = {name.rpartition(".")[0] for name in source.tensors} if has_cache_scales else self.weights
         self._parents = {module.rpartition(".")[0] for module in modules}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
-        self.stacks = {name: self._stacks(shard) for name, shard in source.shards.items()}
+        self.stacks = {name: self._stacks_in(shard) for name, shard in source.shards.items()}
         self.key: dict[str, Any] = {"dtype": self.dtype}
 
     def _is_of_activations(self, name: str) -> bool:
@@ -47,24 +48,28 @@ class Dequantization:
         module, _, end = name.rpartition(".")
         if OF_ATTENTION.fullmatch(end) and module.removesuffix(".attn") in self._parents:
             return True
-        return any(
-            OF_ACTIVATIONS.fullmatch(name.removeprefix(weight)[1:])
-            for weight in (module, name[: -len("_activation_scale")], name[: -len("_input_scale")])
-            if weight in self.weights
-        )
+        # next to the weight of a module, or behind the name of a tensor of experts, which is no module
+        for owner in (module, name[: -len("_activation_scale")], name[: -len("_input_scale")]):
+            rest = name.removeprefix(owner)[1:]
+            if owner in self.weights and OF_ACTIVATIONS.fullmatch(rest):
+                return True
+        return False
 
-    def _stacks(self, shard: Shard) -> dict[str, Stack]:
-        """Return the tensors of experts that were split in a shard, by the codes of their matrices."""
+    def _stacks_in(self, shard: Shard) -> dict[str, Stack]:
+        """Return the tensors of experts that were split in a shard, by the codes of their matrices.
+
+        Metadata can say anything: those count of which the shard has all matrices.
+        """
         stack_of: dict[str, Stack] = {}
         for stack in stacks_in_metadata(shard.metadata):
-            if stack.shape[0] * len(stack.parts) > len(self.weights):  # metadata can say anything
+            if stack.shape[0] * len(stack.parts) > len(self.weights):  # maybe far too many to list
                 continue
             modules = [module for module, *_ in stack.modules()]
             weights = [self.weights[module] for module in modules if module in self.weights]
             shape = stack.rows, stack.shape[2]
-            fitting = [weight for weight in weights if weight.codes.name in shard.tensors and weight.shape == shape]
-            if len(fitting) == len(modules):
-                stack_of |= {weight.codes.name: stack for weight in fitting}
+            in_shard = [weight for weight in weights if weight.codes.name in shard.tensors and weight.shape == shape]
+            if len(in_shard) == len(modules):
+                stack_of |= {weight.codes.name: stack for weight in in_shard}
         return stack_of
 
     def metadata(self, shard: str) -> dict[str, str]:
@@ -81,7 +86,7 @@ class Dequantization:
         for spec in self.source.shards[shard].tensors.values():
             weight = self.weights.by_codes.get(spec.name)
             stack = self.stacks[shard].get(spec.name)
-            if stack is not None:
+            if stack is not None:  # all its matrices are restored in the place of the first one
                 yield [self._stack_task(stack)] if stack not in begun else []
                 begun.add(stack)
             elif weight is not None:
@@ -155,8 +160,10 @@ class Dequantization:
         """Raise ValueError if a cast made infinities, which `values` did not have; decoded codes never have them."""
         if np.isfinite(converted).all():
             return
-        infinite = np.isinf(converted)
-        if (infinite if values is None else infinite & ~np.isinf(values)).any():
+        is_new_infinity = np.isinf(converted)
+        if values is not None:
+            is_new_infinity &= ~np.isinf(values)
+        if is_new_infinity.any():
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
     def _values(self, weight: StoredWeight, start: int, stop: int, name: str = "") -> Piece:

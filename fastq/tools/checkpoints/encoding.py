@@ -72,9 +72,12 @@ def encode(
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
             operand = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
-    if importance is not None:  # for blocks with several rows, one for each element, since rows are folded
-        importance = form.to_blocks(np.broadcast_to(importance, x.shape)) if form.block else importance[0]
-    scale, zero_point = choose_scales(operand, form, weights, arithmetic, factor, importance)
+    importance_in_form = None
+    if importance is not None and form.block:  # the columns of the matrix are not columns of its blocks
+        importance_in_form = form.to_blocks(np.broadcast_to(importance, x.shape))
+    elif importance is not None:
+        importance_in_form = importance[0]
+    scale, zero_point = choose_scales(operand, form, weights, arithmetic, factor, importance_in_form)
     codes = fastq.quantize_linear(
         operand,
         scale_values(scale, weights, factor),
@@ -95,14 +98,16 @@ def count_rough_scales(x: Array, q: QuantizedArray) -> int:
     things with such scales: see `are_subnormal`.
     """
     scale = np.asarray(q.scale, np.float32)
-    doubtful = are_subnormal(scale, np.dtype(np.float16)) | (scale == np.finfo(np.float16).eps)
-    if not doubtful.any():
+    is_suspect = are_subnormal(scale, np.dtype(np.float16)) | (scale == np.finfo(np.float16).eps)
+    if not is_suspect.any():
         return 0
+    # the distance of 1 to the next number may also be the scale of a range: then the range is large enough for it
     lo, hi = fastq.minmax(x, axis=q.axis, block_size=q.block_size, nan="zero")
     largest = np.maximum(-lo.astype(np.float32), hi.astype(np.float32)).reshape(scale.shape)
     first, last = q.dtype.code_range(False)
-    least = FLOAT_FORMATS["float16"].smallest_normal
-    return int(np.count_nonzero(doubtful & (largest > 0) & (largest < least * max(-first, last))))
+    smallest_normal = FLOAT_FORMATS["float16"].smallest_normal
+    needs_subnormal_scale = (largest > 0) & (largest < smallest_normal * max(-first, last))
+    return int(np.count_nonzero(is_suspect & needs_subnormal_scale))
 
 
 def choose_scales(
@@ -113,10 +118,15 @@ def choose_scales(
     factor: float,
     importance: Array | None = None,
 ) -> tuple[Array, Array | None]:
-    """Return scales in the dtype in which they are stored, and zero points or None."""
-    search: dict[str, Any] = {"range": arithmetic.method} | ({} if importance is None else {"importance": importance})
+    """Return scales in the dtype in which they are stored, and zero points or None.
+
+    A scheme whose scales have no dtype of their own has scales of floats; others have powers of two, or float8.
+    """
+    search: dict[str, Any] = {"range": arithmetic.method}
+    if importance is not None:
+        search["importance"] = importance
     if not weights.scale_dtype:
-        p = fastq.choose_qparams(
+        params = fastq.choose_qparams(
             x,
             weights.qtype,
             axis=form.axis,
@@ -125,30 +135,43 @@ def choose_scales(
             convention=arithmetic.convention(weights),
             **search,
         )
-        return p.scale.astype(numpy_dtype(arithmetic.dtype)), None if weights.symmetric else p.zero_point
+        return params.scale.astype(numpy_dtype(arithmetic.dtype)), None if weights.symmetric else params.zero_point
     if weights.scale_dtype == E8M0:
-        row = "compressed-tensors" if arithmetic.method == "minmax" else DEFAULT
-        p = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, convention=row, **search)
-        return p.scale.view(np.uint8), None
-    if arithmetic.method != "minmax":
-        return _search_scales(x, form, factor, search), None
+        convention = (
+            "compressed-tensors" if arithmetic.method == "minmax" else DEFAULT
+        )  # compressed-tensors has no search
+        params = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, convention=convention, **search)
+        return params.scale.view(np.uint8), None
+    if arithmetic.method == "minmax":
+        return _float8_scales_of_ranges(x, form, weights, arithmetic, factor), None
+    return _float8_scales_by_search(x, form, factor, search), None
+
+
+def _float8_scales_of_ranges(
+    x: Array, form: StoredForm, weights: WeightScheme, arithmetic: ScaleArithmetic, factor: float
+) -> Array:
+    """Return the scales in float8 by which the largest magnitudes become the largest code."""
     lo, hi = fastq.minmax(x, axis=form.axis, block_size=form.block_size)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))
     if not np.isfinite(largest).all():
         raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
-    scale = arithmetic.round_result(largest / np.float32(weights.qtype.code_range(False)[1]))
-    return _in_e4m3(scale * np.float32(factor)), None
+    _, largest_code = weights.qtype.code_range(False)
+    scale = arithmetic.round_result(largest / np.float32(largest_code))
+    return _rounded_to_float8(scale * np.float32(factor))
 
 
-def _search_scales(x: Array, form: StoredForm, factor: float, search: dict[str, Any]) -> Array:
-    """Return the scales in float8 that a search finds."""
-    # a row with the largest magnitude of all matrices that share the factor; the search rounds scales by it
-    last = np.full_like(x[:1], NVFP4_LARGEST / factor)
-    p = fastq.choose_qparams(np.concatenate([x, last]), "nvfp4", axis=form.axis, **search)
-    return _in_e4m3(p.scale[:-1].astype(np.float32))
+def _float8_scales_by_search(x: Array, form: StoredForm, factor: float, search: dict[str, Any]) -> Array:
+    """Return the scales in float8 that a search finds.
+
+    The search rounds scales to multiples of a scale that depends on the largest magnitude of x, but here on that of all
+    matrices that share the factor; so x gets a last row with that magnitude, whose scales are dropped.
+    """
+    last_row = np.full_like(x[:1], NVFP4_LARGEST / factor)
+    params = fastq.choose_qparams(np.concatenate([x, last_row]), "nvfp4", axis=form.axis, **search)
+    return _rounded_to_float8(params.scale[:-1].astype(np.float32))
 
 
-def _in_e4m3(scale: Array) -> Array:
+def _rounded_to_float8(scale: Array) -> Array:
     """Round scales to float8, but never to 0."""
     form = FLOAT_FORMATS["float8_e4m3fn"]
     rounded = np.minimum(scale, np.float32(form.max)).astype(form.dtype)
@@ -167,7 +190,8 @@ def global_scale(largest: float, arithmetic: ScaleArithmetic) -> float:
 
     It is 448 * 6 times the reciprocal of the largest magnitude, as torch divides a number; 1 if that is not finite.
     """
-    least = np.maximum(np.float32(largest), np.finfo(np.float32).tiny)
+    divisor = np.maximum(np.float32(largest), np.finfo(np.float32).tiny)
     with np.errstate(over="ignore"):
-        scale = arithmetic.round_result(arithmetic.round_result(np.array(1 / least)) * np.float32(NVFP4_LARGEST))
+        reciprocal = arithmetic.round_result(np.array(1 / divisor))
+        scale = arithmetic.round_result(reciprocal * np.float32(NVFP4_LARGEST))
     return float(scale) if np.isfinite(scale) else 1.0

@@ -37,7 +37,7 @@ EXPERTS = re.compile(r"(.*\.)?experts")  # modules whose tensors readers find as
 
 SPLIT = "fastq.split_experts"  # key of the metadata of a .safetensors file: a JSON object of shapes by names
 # errors of metadata that another program wrote under that key
-NONSENSE = ValueError, TypeError, OverflowError, RecursionError, AttributeError
+UNREADABLE = ValueError, TypeError, OverflowError, RecursionError, AttributeError
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def stacks_in_metadata(metadata: Mapping[str, str]) -> list[Stack]:
     try:
         shapes = json.loads(metadata.get(SPLIT, "{}"), object_pairs_hook=without_duplicates)
         pairs = [(str(name), tuple(map(int, shape))) for name, shape in shapes.items()]
-    except NONSENSE:
+    except UNREADABLE:
         return []
     stacks = [Stack(name, (shape[0], shape[1], shape[2])) for name, shape in pairs if is_stack(name, shape)]
     return [stack for stack in stacks if stack.is_even]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.tools.checkpoints.compressed_weights import Roles, checked_weight
 from fastq.tools.checkpoints.config_json import KEY
@@ -30,7 +31,7 @@ class BlockRule(NamedTuple):
     """The rows and columns that share a scale, as far as config.json says."""
 
     shape: Pair | None  # None: all of a matrix, unless its scales cut it evenly
-    is_named: bool = False  # whether config.json has the numbers
+    is_named: bool = False  # whether config.json has the numbers; others are the default of readers
 
 
 WHOLE_MATRIX = BlockRule(None)
@@ -51,16 +52,23 @@ def named_or_default_block(entry: Mapping[str, Any]) -> BlockRule:
 
 def modelopt_block(entry: Mapping[str, Any]) -> BlockRule:
     """Return the block of the algorithm that the entry of modelopt names; raise ValueError for an unknown one."""
-    inner = entry.get("quantization")
-    settings = inner if isinstance(inner, dict) else entry
-    layers = settings.get("quantized_layers") if settings.get("quant_algo") == "MIXED_PRECISION" else None
-    rows = layers.values() if isinstance(layers, dict) else [settings]
-    names = [row.get("quant_algo") if isinstance(row, dict) else row for row in rows]
-    algorithms = {str(name) for name in names if name is not None or layers is None}  # None: the layer is left alone
+    algorithms = _modelopt_algorithms(entry)
     for other in sorted(algorithms - {*MODELOPT_ALGORITHMS}):
         known = ", ".join(MODELOPT_ALGORITHMS)
         raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {known} are read")
     return BlockRule(DEFAULT_BLOCK, is_named=True) if FLOAT8_IN_BLOCKS in algorithms else WHOLE_MATRIX
+
+
+def _modelopt_algorithms(entry: Mapping[str, Any]) -> set[str]:
+    """Return the names of the algorithm of an entry of modelopt, or of those of its layers, which may be mixed."""
+    inner = entry.get("quantization")
+    settings = inner if isinstance(inner, dict) else entry
+    layers = settings.get("quantized_layers") if settings.get("quant_algo") == "MIXED_PRECISION" else None
+    if layers is None:
+        return {str(settings.get("quant_algo"))}
+    settings_of_layers = layers.values() if isinstance(layers, dict) else [settings]
+    names = [own.get("quant_algo") if isinstance(own, dict) else own for own in settings_of_layers]
+    return {str(name) for name in names if name is not None}  # None: the layer is left alone
 
 
 def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: BlockRule) -> CompressedWeight | None:
@@ -68,30 +76,22 @@ def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: Bloc
 
     `spec` describes its codes. Return None if there is no scale for them, as for plain tensors.
     """
-    if module == spec.name:
-        names = [module + end for end in SCALES_OF_EXPERTS]
-    else:
-        names = [f"{module}.{end}" for end in SCALES_OF_WEIGHT]
-    scale = next((source.tensors[name] for name in names if name in source.tensors), None)
+    scale = _scale_of(source, module, spec)
     if scale is None or spec.dtype not in (*CODES, "U8"):
         return None
     factor = source.tensors.get(f"{module}.{RECIPROCAL}")
     is_float4 = spec.dtype in ("I8", "U8")
     if len(spec.shape) not in (2, 3) or not spec.size or not (is_float4 or spec.dtype == "F8_E4M3"):
         raise ValueError(f"it is {spec.dtype} of shape {spec.shape}, not float8_e4m3fn of 2 or 3 dimensions")
-    *outer, rows, columns = spec.shape
+    *outer, rows, bytes_of_row = spec.shape
+    columns = bytes_of_row * 2 if is_float4 else bytes_of_row
     experts = math.prod(outer)
-    columns = columns * 2 if is_float4 else columns
     scales_of_expert = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
     block = block_shape((rows, columns), scales_of_expert, experts, WHOLE_MATRIX if is_float4 else rule)
-    matrix = (experts * rows, columns)
+    matrix = (experts * rows, columns)  # of all experts, one below the other
     fields: dict[str, Any] = {}
-    if experts > 1 and rows % block[0]:  # the last block of each matrix is cut off
-        piece = math.gcd(rows, block[0])
-        blocks = -(-rows // block[0])
-        scale_of_piece = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // block[0])
-        fields["scale_rows"] = scale_of_piece.reshape(-1)
-        block = piece, block[1]
+    if experts > 1 and rows % block[0]:
+        block, fields["scale_rows"] = _cut_at_experts(experts, rows, block)
     scheme = _scheme_of(spec, scale, factor, matrix, block)
     roles: Roles = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
     if factor is not None:
@@ -99,6 +99,29 @@ def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: Bloc
     return checked_weight(
         source, module, roles, matrix, scheme, name=spec.name, shape=(*outer, rows, columns), **fields
     )
+
+
+def _scale_of(source: ModelFolder, module: str, codes: TensorSpec) -> TensorSpec | None:
+    """Return the tensor with the scales of codes, None without one."""
+    is_of_experts = module == codes.name  # a parameter of the module of the experts, which is no module itself
+    if is_of_experts:
+        names = [module + end for end in SCALES_OF_EXPERTS]
+    else:
+        names = [f"{module}.{end}" for end in SCALES_OF_WEIGHT]
+    return next((source.tensors[name] for name in names if name in source.tensors), None)
+
+
+def _cut_at_experts(experts: int, rows: int, block: Pair) -> tuple[Pair, NDArray[np.intp]]:
+    """Return smaller blocks that end where a matrix of an expert ends, and for each the index of its row of scales.
+
+    The last block of each matrix has fewer rows, so blocks of the original height would reach into the next matrix. Two
+    experts of 6 rows in blocks of 4 rows have blocks of 2 rows, with the rows of scales 0 0 1, 2 2 3.
+    """
+    height, width = block
+    piece = math.gcd(rows, height)
+    blocks = -(-rows // height)
+    scale_rows = np.add.outer(np.arange(experts) * blocks, np.arange(0, rows, piece) // height)
+    return (piece, width), scale_rows.reshape(-1)
 
 
 def _scheme_of(
@@ -127,25 +150,27 @@ def _scheme_of(
 def block_shape(matrix: Pair, scale: tuple[int, ...], experts: int, rule: BlockRule) -> Pair:
     """Return the rows and columns that share a scale: the block of the rule, or one that cuts the matrix evenly.
 
-    `scale` is the shape of the scales of one matrix.
+    `scale` is the shape of the scales of one matrix. The shape (2, 3) says that a matrix is cut into 2 x 3 blocks, and
+    the rule says how large these are, since the last ones may be smaller.
     """
-    if len(scale) == 4 and scale[1] == scale[3] == 1:  # blocks of modelopt
+    if len(scale) == 4 and scale[1] == scale[3] == 1:  # modelopt stores (2, 1, 3, 1)
         scale = scale[::2]
     grid = (*scale, 1, 1)[:2]
     rows, columns = matrix
     height, width = rule.shape or matrix
-    needed = -(-rows // height), -(-columns // width)
+    grid_by_rule = -(-rows // height), -(-columns // width)
     if len(scale) > 2 or any(n < 1 for n in grid):
         raise ValueError(f"it has scales of shape {scale}, which do not cut {rows} x {columns} into blocks")
-    # transformers has one scale for each half of such rows
-    if needed[0] == 1 and grid == (2, needed[1]) and rows % 2 == 0:
+    # a matrix whose rows are a single block: transformers has one scale for each half of them
+    if grid_by_rule[0] == 1 and grid == (2, grid_by_rule[1]) and rows % 2 == 0:
         return rows // 2, width
-    if grid == needed and (grid != (1, 1) or (rule.is_named and experts == 1)):
+    is_single_scale = grid == (1, 1)
+    if grid == grid_by_rule and (not is_single_scale or (rule.is_named and experts == 1)):
         return height if experts == 1 else min(rows, height), width
     # scales of rows, or a single scale, need no entry in config.json
-    contradicts = rule.is_named and grid[0] != rows and grid != (1, 1)
-    if contradicts or rows % grid[0] or columns % grid[1]:
-        expected = f" of {height} x {width}" if contradicts else ""
+    is_contradiction = rule.is_named and grid[0] != rows and not is_single_scale
+    if is_contradiction or rows % grid[0] or columns % grid[1]:
+        expected = f" of {height} x {width}" if is_contradiction else ""
         raise ValueError(f"it has scales of shape {scale}, which do not cut {rows} x {columns} into blocks{expected}")
     return rows // grid[0], columns // grid[1]
 

@@ -29,8 +29,10 @@ class PackedOptions(NamedTuple):
 
 def awq_options(entry: Mapping[str, Any]) -> PackedOptions:
     """Return the options of AWQ; raise ValueError for a version that is not read."""
-    version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
-    version = "llm-awq" if entry.get("backend") == "llm-awq" else version
+    if entry.get("backend") == "llm-awq":
+        version = "llm-awq"
+    else:
+        version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
@@ -51,13 +53,13 @@ def gptq_options(entry: Mapping[str, Any]) -> PackedOptions:
 def auto_round_options(entry: Mapping[str, Any]) -> PackedOptions:
     """Return the options of auto-round, which writes layouts of GPTQ and AWQ; raise ValueError for other layouts."""
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
-    inner = {key: entry[key] for key in ("bits", "group_size", *OWN_WIDTHS) if key in entry}
+    numbers = {key: entry[key] for key in ("bits", "group_size", *OWN_WIDTHS) if key in entry}
     if "gptqmodel" in packing or packing.removeprefix("auto_round").lstrip(":") in OWN_PACKINGS:
-        return gptq_options(inner | {"format": "gptq_v2"})  # with zero points as they are
+        return gptq_options(numbers | {"format": "gptq_v2"})  # with zero points as they are
     if "gptq" in packing:
-        return gptq_options(inner)
+        return gptq_options(numbers)
     if "awq" in packing:
-        return awq_options(inner)
+        return awq_options(numbers)
     raise ValueError(f"its {KEY} is of auto-round's {packing!r}; only layouts of gptq and awq are read")
 
 
@@ -65,27 +67,20 @@ def packed_weight(source: ModelFolder, module: str, spec: TensorSpec, options: P
     """Return a weight, given its codes. The shape of its zero points tells its width, which may differ by module."""
     layout = options.layout
     is_awq = layout == "awq"
-    names = {end: f"{module}.{end}" for end in (NEEDED if is_awq else (*NEEDED, "g_idx"))}
-    roles = {end: source.tensors[name] for end, name in names.items() if name in source.tensors}
-    for end in NEEDED:
-        if end not in roles or len(roles[end].shape) != 2 or not roles[end].size:
-            stored = f"of shape {roles[end].shape}" if end in roles else "missing"
-            raise ValueError(f"{module}.{end} must be a matrix; it is {stored}")
-    zeros = roles["qzeros"].shape
+    roles = _stored_tensors(source, module, with_g_idx=not is_awq)
     groups, outputs = roles["scales"].shape
-    bits = zeros[1] * 32 // outputs
-    if bits not in (AWQ_BITS if is_awq else GPTQ_BITS):
-        raise ValueError(f"its qzeros of shape {zeros} are for {bits} bits, which {layout} does not have")
-    if options.bits is not None and options.bits != bits:
-        raise ValueError(
-            f"its qzeros of shape {zeros} are for {bits} bits, but {KEY} has bits {options.bits!r}: one is wrong"
-        )
-    columns = spec.shape[0] if is_awq else spec.shape[0] * 32 // bits
-    rows = spec.shape[1] * 32 // bits if is_awq else spec.shape[1]
+    bits = _bits_of_zero_points(roles["qzeros"].shape, outputs, options)
+    # a word has the codes of neighbouring outputs in AWQ, of neighbouring inputs in GPTQ
+    if is_awq:
+        columns = spec.shape[0]
+        rows = spec.shape[1] * 32 // bits
+    else:
+        columns = spec.shape[0] * 32 // bits
+        rows = spec.shape[1]
     if rows != outputs:
         raise ValueError(f"its qweight of shape {spec.shape} has {rows} outputs in {layout}, its scales have {outputs}")
     size = options.group_size
-    is_size = type(size) is int and size > 0 and -(-columns // size) == groups
+    is_size_of_groups = type(size) is int and size > 0 and -(-columns // size) == groups
     return PackedWeight(
         source=source,
         module=module,
@@ -98,5 +93,32 @@ def packed_weight(source: ModelFolder, module: str, spec: TensorSpec, options: P
         label=f"uint{bits} of {layout}",
         layout=layout,
         bits=bits,
-        block_size=size if is_size else 0,
+        block_size=size if is_size_of_groups else 0,
     )
+
+
+def _stored_tensors(source: ModelFolder, module: str, *, with_g_idx: bool) -> dict[str, TensorSpec]:
+    """Return the stored tensors of a module by their roles; raise ValueError if a matrix that is needed is missing."""
+    ends = (*NEEDED, "g_idx") if with_g_idx else NEEDED
+    names = {end: f"{module}.{end}" for end in ends}
+    roles = {end: source.tensors[name] for end, name in names.items() if name in source.tensors}
+    for end in NEEDED:
+        if end not in roles or len(roles[end].shape) != 2 or not roles[end].size:
+            stored = f"of shape {roles[end].shape}" if end in roles else "missing"
+            raise ValueError(f"{module}.{end} must be a matrix; it is {stored}")
+    return roles
+
+
+def _bits_of_zero_points(shape: tuple[int, ...], outputs: int, options: PackedOptions) -> int:
+    """Return the width of codes, given the shape of their zero points, one for each output, in words of 32 bits.
+
+    Raise ValueError if the layout has no such width, or config.json names another one.
+    """
+    bits = shape[1] * 32 // outputs
+    if bits not in (AWQ_BITS if options.layout == "awq" else GPTQ_BITS):
+        raise ValueError(f"its qzeros of shape {shape} are for {bits} bits, which {options.layout} does not have")
+    if options.bits is not None and options.bits != bits:
+        raise ValueError(
+            f"its qzeros of shape {shape} are for {bits} bits, but {KEY} has bits {options.bits!r}: one is wrong"
+        )
+    return bits

@@ -58,25 +58,30 @@ def prepare_folder(conversion: Conversion, out: Path, names: list[Path], force: 
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
         raise UnfitOut(f"{out} is {'SRC itself' if out.is_dir() else 'not a directory'}; name another one")
     out.mkdir(exist_ok=True)
-    journal = _read_journal(out)
-    files = {path.name for path in out.iterdir() if not is_temporary(path.name)}
-    is_same_job = journal is not None and journal.job == job
-    is_in_use = bool(files) and (journal is None or bool(journal.shards) or files != {JOURNAL})
-    if is_in_use and not is_same_job and not force:
-        state = "is an unfinished conversion of something else" if journal else "is not empty"
+    found = _read_journal(out)
+    is_same_job = found is not None and found.job == job
+    if _is_in_use(out, found) and not is_same_job and not force:
+        state = "is an unfinished conversion of something else" if found else "is not empty"
         raise UnfitOut(f"{out} {state}; --force replaces the files in the way")
     _make_way(out, [*names, Path(CONFIG), Path(source.index or INDEX), Path(JOURNAL)], force)
-    if journal is not None and is_same_job:
-        if journal.program == __version__:
-            if journal.shards:
-                notice(f"{out}: {len(journal.shards)} of {len(source.shards)} shards are finished already: continuing")
-            return journal
-        notice(f"{out} was begun by fastq {journal.program}, this is {__version__}: starting again")
+    if found is not None and is_same_job:
+        if found.program == __version__:
+            if found.shards:
+                notice(f"{out}: {len(found.shards)} of {len(source.shards)} shards are finished already: continuing")
+            return found
+        notice(f"{out} was begun by fastq {found.program}, this is {__version__}: starting again")
     for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # an old index would be read with new shards
         (out / name).unlink(missing_ok=True)
     journal = Journal(job)
     journal.save(out)  # from now on the directory is known to be an unfinished conversion
     return journal
+
+
+def _is_in_use(out: Path, journal: Journal | None) -> bool:
+    """Return whether a directory has more than the journal of a conversion of which no shard is finished."""
+    files = {path.name for path in out.iterdir() if not is_temporary(path.name)}
+    is_barely_begun = journal is not None and not journal.shards and files == {JOURNAL}
+    return bool(files) and not is_barely_begun
 
 
 def _digest_of_job(conversion: Conversion) -> str:
@@ -95,7 +100,8 @@ def _make_way(out: Path, names: list[Path], force: bool) -> None:
     """
     folders = sorted({folder for name in names for folder in name.parents[:-1]})
     in_way = [path for path in map(out.joinpath, folders) if path.is_symlink() or (path.exists() and not path.is_dir())]
-    in_way += [path for path in out.glob("*.safetensors") if path.relative_to(out) not in names and not path.is_dir()]
+    shards = (path for path in out.glob("*.safetensors") if not path.is_dir())
+    in_way += [path for path in shards if path.relative_to(out) not in names]
     if in_way and not force:
         raise UnfitOut(f"{in_way[0]} is not part of the result; --force removes it")
     for path in in_way:

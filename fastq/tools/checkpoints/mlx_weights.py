@@ -30,8 +30,8 @@ class MlxMode(NamedTuple):
 
     bits: int  # of a code, unless config.json says
     group_size: int  # codes that share a scale, unless config.json says
-    codes: str = ""  # the format of codes, and
-    scales: str = ""  # that of scales, which are bytes; "": integers, with scales and biases that are floats
+    codes: str = ""  # the format of codes; empty for integers, whose scales and biases are floats
+    scales: str = ""  # the format of scales that are bytes
 
 
 MODES = {
@@ -54,18 +54,22 @@ class MlxForm(NamedTuple):
 
 
 def mlx_options(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the entry of config.json, which has a form for all modules, and others by their names."""
-    for name, own in {MLX_KEY: entry, **entry}.items():
-        if isinstance(own, dict):
-            _form_of(own, f"its {MLX_KEY} of {name}" if own is not entry else f"its {MLX_KEY}")
+    """Return the entry of config.json, which has a form for all modules, and others by their names.
+
+    Raise ValueError if one of them is no form of MLX.
+    """
+    for name, own_entry in {MLX_KEY: entry, **entry}.items():
+        if isinstance(own_entry, dict):
+            subject = f"its {MLX_KEY}" if own_entry is entry else f"its {MLX_KEY} of {name}"
+            _form_of(own_entry, subject)
     return entry
 
 
-def _form_of(entry: Mapping[str, Any], of: str) -> MlxForm:
-    """Return the form that an entry names; raise ValueError for one that MLX does not have."""
+def _form_of(entry: Mapping[str, Any], subject: str) -> MlxForm:
+    """Return the form that an entry names; raise ValueError for one that MLX does not have, with a subject."""
     name = entry.get("mode") or AFFINE
     if name not in MODES:
-        raise ValueError(f"{of} has the mode {shown(name)}; only {', '.join(MODES)} are read")
+        raise ValueError(f"{subject} has the mode {shown(name)}; only {', '.join(MODES)} are read")
     mode = MODES[name]
     bits = entry.get("bits") or mode.bits
     group_size = entry.get("group_size") or mode.group_size
@@ -74,7 +78,9 @@ def _form_of(entry: Mapping[str, Any], of: str) -> MlxForm:
     else:
         is_known = (bits, group_size) == (mode.bits, mode.group_size)
     if not is_known:
-        raise ValueError(f"{of} has {shown(bits)} bits and a group_size of {shown(group_size)}, which {name} lacks")
+        raise ValueError(
+            f"{subject} has {shown(bits)} bits and a group_size of {shown(group_size)}, which {name} lacks"
+        )
     return MlxForm(mode=name, bits=bits, group_size=group_size)
 
 
@@ -84,10 +90,10 @@ def mlx_weight(source: ModelFolder, module: str, spec: TensorSpec, entry: Mappin
     roles = {role: source.tensors[name] for role, name in names.items() if name in source.tensors}
     if "scales" not in roles:
         return None
-    own = entry.get(module)
-    form = _form_of(own if isinstance(own, dict) else entry, f"its {MLX_KEY}")
+    own_entry = entry.get(module)
+    form = _form_of(own_entry if isinstance(own_entry, dict) else entry, f"its {MLX_KEY}")
     scales = roles["scales"]
-    columns = spec.shape[-1] * 32 // form.bits if spec.shape else 0
+    columns = spec.shape[-1] * 32 // form.bits if spec.shape else 0  # in words of 32 bits
     if spec.dtype != "U32" or len(spec.shape) < 2 or not spec.size:
         raise ValueError(f"its weight is {spec.dtype} of shape {spec.shape}, which must be a matrix of U32")
     if scales.shape != (*spec.shape[:-1], columns // form.group_size) or columns % form.group_size:
@@ -117,11 +123,11 @@ def _check_roles(roles: Mapping[str, TensorSpec], form: MlxForm) -> None:
     if form.mode == AFFINE:
         wanted = "floats, with biases of the same dtype and shape"
         is_paired = biases is not None and (biases.dtype, biases.shape) == (scales.dtype, scales.shape)
-        fits = scales.dtype in SCALES and is_paired
+        is_as_wanted = scales.dtype in SCALES and is_paired
     else:
         wanted = "U8, without biases"
-        fits = scales.dtype == "U8" and biases is None
-    if not fits:
+        is_as_wanted = scales.dtype == "U8" and biases is None
+    if not is_as_wanted:
         stored = "none" if biases is None else f"{biases.dtype} of shape {biases.shape}"
         raise ValueError(
             f"its scales must be {wanted}, in {form}; they are {scales.dtype} of shape {scales.shape}, biases: {stored}"
@@ -146,30 +152,43 @@ class MlxWeight(StoredWeight):
         return np.ascontiguousarray(array.reshape(-1, array.shape[-1])[start:stop])
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
-        mode = MODES[self.form.mode]
+        """Return a chunk of rows as they are stored."""
+        is_affine = self.form.mode == AFFINE
+        params = self._affine_params(start, stop) if is_affine else self._float_params(start, stop)
         codes = self._part("weight", start, stop).view(np.uint8)
-        scales = self._part("scales", start, stop)
-        if self.form.mode == AFFINE:
-            qtype = as_qtype(f"uint{self.form.bits}")
-            scale = scales.astype(np.float32)
-            zero_point = self._part("biases", start, stop).astype(np.float32)
-        else:
-            qtype = as_qtype(mode.codes)
-            scale = scales.view(FLOAT_FORMATS[mode.scales].dtype)
-            if self.form.mode == "nvfp4":
-                scale = scale.astype(np.float32) * self._global_scales()[np.arange(start, stop) // self.shape[-2]]
-            zero_point = np.zeros(scale.shape, qtype.storage)
-        params = QParams(
+        shape = len(codes), self.matrix[1]
+        qtype = params.dtype
+        return QuantizedArray(codes if qtype.packed else codes.view(qtype.storage), params, shape)
+
+    def _affine_params(self, start: int, stop: int) -> QParams:
+        """Return the parameters of a chunk of rows of integers, which have biases instead of zero points."""
+        return QParams(
+            scale=self._part("scales", start, stop).astype(np.float32),
+            zero_point=self._part("biases", start, stop).astype(np.float32),
+            dtype=as_qtype(f"uint{self.form.bits}"),
+            axis=1,
+            block_size=self.form.group_size,
+            symmetric=False,
+            convention="mlx",
+        )
+
+    def _float_params(self, start: int, stop: int) -> QParams:
+        """Return the parameters of a chunk of rows of floats, whose scales are bytes."""
+        mode = MODES[self.form.mode]
+        qtype = as_qtype(mode.codes)
+        scale = self._part("scales", start, stop).view(FLOAT_FORMATS[mode.scales].dtype)
+        if self.form.mode == "nvfp4":
+            matrix_of_row = np.arange(start, stop) // self.shape[-2]
+            scale = scale.astype(np.float32) * self._global_scales()[matrix_of_row]
+        return QParams(
             scale=scale,
-            zero_point=zero_point,
+            zero_point=np.zeros(scale.shape, qtype.storage),
             dtype=qtype,
             axis=1,
             block_size=self.form.group_size,
-            symmetric=self.form.mode != AFFINE,
-            convention="mlx" if self.form.mode == AFFINE else "onnx",
+            symmetric=True,
+            convention="onnx",
         )
-        shape = len(codes), self.matrix[1]
-        return QuantizedArray(codes if qtype.packed else codes.view(qtype.storage), params, shape)
 
     def _global_scales(self) -> NDArray[np.float32]:
         """Return what scales of nvfp4 are multiplied by, for each matrix.

@@ -26,28 +26,36 @@ def lines_on_floats(plan: Plan, source: ModelFolder, rules: Rules) -> list[str]:
     These are embeddings and heads, layers that the code of the model says are not Linear, experts, and tensors of other
     shapes or names if they are a large part of the model.
     """
+    lines = [*_lines_on_heads(plan, source, rules)]
+    if not_linear := [name for name, reason in plan.copied.items() if reason == OTHER_LAYER]:
+        line = _line_on_tensors("layers", not_linear, plan, source)
+        lines.append(f"{line}; --include quantizes them, for readers of floats")
+    return [*lines, *_lines_on_experts_and_others(plan, source)]
+
+
+def _lines_on_heads(plan: Plan, source: ModelFolder, rules: Rules) -> Iterator[str]:
+    """Yield lines on embeddings and output heads: on those that an option quantizes, and on those that must stay."""
     tied: dict[str, int] = {}  # bytes by module
     untied: dict[str, int] = {}
     for name, reason in plan.copied.items():
         module = name.removesuffix(".weight")
         spec = source.tensors[name]
-        group = rules.scheme_of(module).weights.group_size
-        if reason in (HEAD, EMBEDDING) and is_matrix(spec) and not (group and spec.shape[1] % group):
+        group_size = rules.scheme_of(module).weights.group_size
+        if reason in (HEAD, EMBEDDING) and is_matrix(spec) and not (group_size and spec.shape[1] % group_size):
             sizes = tied if is_tied(reason, source.config) else untied
             sizes[module] = spec.nbytes
-    lines = []
     if untied:
-        options = [f"--include {module}" for module in untied]
-        if len(options) > MOST_OPTIONS:
-            tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in untied))
-            options = [f"--include 're:.*({tails})$'"]
-        lines.append(_line_on_heads(untied, f"{' '.join(options)} quantizes them"))
+        yield _line_on_heads(untied, f"{_options_to_include(list(untied))} quantizes them")
     if tied:
-        lines.append(_line_on_heads(tied, "embedding and output head are, or may be, one matrix"))
-    if not_linear := [name for name, reason in plan.copied.items() if reason == OTHER_LAYER]:
-        line = _line_on_others("layers", not_linear, plan, source)
-        lines.append(f"{line}; --include quantizes them, for readers of floats")
-    return [*lines, *_lines_on_others(plan, source)]
+        yield _line_on_heads(tied, "embedding and output head are, or may be, one matrix")
+
+
+def _options_to_include(modules: list[str]) -> str:
+    """Return the options that quantize some modules: one for each, or one for the ends of their names."""
+    if len(modules) <= MOST_OPTIONS:
+        return " ".join(f"--include {module}" for module in modules)
+    tails = "|".join(dict.fromkeys(re.escape(tail_of(module)) for module in modules))
+    return f"--include 're:.*({tails})$'"
 
 
 def _line_on_heads(sizes: Mapping[str, int], reason: str) -> str:
@@ -55,26 +63,26 @@ def _line_on_heads(sizes: Mapping[str, int], reason: str) -> str:
     return f"left as floats: embeddings and output heads, {sum(sizes.values()):,} bytes; {reason}"
 
 
-def _lines_on_others(plan: Plan, source: ModelFolder) -> Iterator[str]:
+def _lines_on_experts_and_others(plan: Plan, source: ModelFolder) -> Iterator[str]:
     """Yield lines on experts that stay as they are, and on other tensors of two or more axes."""
-    told = (HEAD, EMBEDDING, ROUTER, NORM, OTHER_LAYER, IGNORED)
+    reasons_of_other_lines = (HEAD, EMBEDDING, ROUTER, NORM, OTHER_LAYER, IGNORED)  # and of those that need no line
     experts: list[str] = []
     others: list[str] = []
     for name, reason in plan.copied.items():
         spec = source.tensors[name]
-        if spec.dtype in HALVES and len(spec.shape) > 1 and reason not in told:
+        if spec.dtype in HALVES and len(spec.shape) > 1 and reason not in reasons_of_other_lines:
             is_of_experts = is_stack(name, spec.shape) or ".experts." in f".{name}"
             (experts if is_of_experts else others).append(name)
     if experts:
-        yield _line_on_others("experts", experts, plan, source)
+        yield _line_on_tensors("experts", experts, plan, source)
     if line := line_on_narrow(map(source.tensors.__getitem__, plan.copied), HALVES):
         yield line
     total = sum(spec.nbytes for spec in source.tensors.values())
     if sum(source.tensors[name].nbytes for name in others) > NOTABLE * total:
-        yield _line_on_others("other tensors of two or more axes", others, plan, source)
+        yield _line_on_tensors("other tensors of two or more axes", others, plan, source)
 
 
-def _line_on_others(noun: str, names: list[str], plan: Plan, source: ModelFolder) -> str:
+def _line_on_tensors(noun: str, names: list[str], plan: Plan, source: ModelFolder) -> str:
     """Return a line on tensors that stay as floats, with the reasons."""
     nbytes = sum(source.tensors[name].nbytes for name in names)
     reasons = ", ".join(dict.fromkeys(_reason_text(plan.copied[name]) for name in names))

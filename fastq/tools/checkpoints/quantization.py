@@ -151,7 +151,7 @@ class Quantization:
 
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
         """Yield a function for each chunk of rows that encodes it; the first also stores what a matrix has once."""
-        values = matrix.of(load())
+        values = matrix.in_tensor(load())
         with naming(lambda error: self._failure(matrix, error)):
             factor = self._factor(matrix)
         once = self._form(matrix).constants(factor)
@@ -175,7 +175,7 @@ class Quantization:
     def sample(self, name: str) -> tuple[Array, Array]:
         """Return the first rows of a matrix that was quantized, and their approximation, in float32."""
         matrix = next(matrix for matrix in self.plan.matrices if f"{matrix.module}.weight" == name)
-        rows = matrix.of(self.source.load(matrix.tensor))[:SAMPLE]
+        rows = matrix.in_tensor(self.source.load(matrix.tensor))[:SAMPLE]
         _, _, q = self._encode(matrix, rows, self._factor(matrix))
         form = form_of(matrix.scheme, rows.shape, self.arithmetic.dtype)
         return rows.astype(np.float32), form.from_blocks(np.asarray(q.dequantize(), np.float32))
@@ -193,7 +193,7 @@ class Quantization:
     def _compute_magnitudes(self, tensor: str) -> dict[str, float]:
         """Return the largest magnitude of each matrix of a tensor, which is read or decoded once for all of them."""
         values = self.source.load(tensor)
-        return {matrix.module: largest_magnitude(matrix.of(values)) for matrix in self.plan.quantized[tensor]}
+        return {matrix.module: largest_magnitude(matrix.in_tensor(values)) for matrix in self.plan.quantized[tensor]}
 
     def _failure(self, matrix: Matrix, error: Exception) -> str:
         """Return why a matrix can't be quantized, and how to leave it: with all that readers have in one matrix."""

@@ -50,12 +50,13 @@ def _general_targets(modules: list[str], groups: list[tuple[list[str], LayerSche
     """
     has_experts = any(map(EXPERT.fullmatch, modules))
     other_modules = [module for targets, _ in groups for module in targets]
-    if any(fused_with(module) != module for module in other_modules):
-        targets = [module for module in modules if not EXPERT.fullmatch(module)]
-        return [EXPERTS, *targets] if has_experts else targets
+    needs_names = any(fused_with(module) != module for module in other_modules)
+    if needs_names:
+        names = [module for module in modules if not EXPERT.fullmatch(module)]
+        return [EXPERTS, *names] if has_experts else names
     not_linear = {matrix.module for matrix in plan.matrices if matrix.kind in (HEAD, EMBEDDING, OTHER_LAYER)}
-    targets = [module for module in modules if module in not_linear]
-    return [LINEAR, EXPERTS, *targets] if groups and has_experts else [LINEAR, *targets]
+    names = [module for module in modules if module in not_linear]
+    return [LINEAR, EXPERTS, *names] if groups and has_experts else [LINEAR, *names]
 
 
 def quantized_entry(
@@ -94,8 +95,9 @@ def check_undone(entry: Mapping[str, Any]) -> None:
     """
     transforms = entry.get("transform_config")
     groups = transforms.get("config_groups") if isinstance(transforms, dict) else transforms
-    locations = set(_locations(groups))
-    if groups and (not locations or locations - OFFLINE):
+    locations = set(_locations_in(groups))
+    is_of_weights_only = bool(locations) and locations <= OFFLINE
+    if groups and not is_of_weights_only:
         names = f" of {', '.join(sorted(locations))}" if locations else ""
         raise ValueError(f"its {KEY} has a transform_config{names}: layers rotate their inputs, which can't be undone")
     for key, dense_formats in (("sparsity_config", (None, "dense")), ("moe_sparsity_config", ())):
@@ -105,11 +107,13 @@ def check_undone(entry: Mapping[str, Any]) -> None:
             raise ValueError(f"its {KEY} has a {key}, which fastq does not undo")
 
 
-def _locations(groups: Any) -> list[str]:
+def _locations_in(value: Any) -> list[str]:
     """Return the values of all keys "location" in objects and lists of JSON."""
-    if isinstance(groups, dict):
-        return [str(groups["location"])] if "location" in groups else _locations(list(groups.values()))
-    return [location for group in groups for location in _locations(group)] if isinstance(groups, list) else []
+    if isinstance(value, dict):
+        return [str(value["location"])] if "location" in value else _locations_in(list(value.values()))
+    if isinstance(value, list):
+        return [location for item in value for location in _locations_in(item)]
+    return []
 
 
 class StoredSchemes:
@@ -118,8 +122,10 @@ class StoredSchemes:
     def __init__(self, config: Mapping[str, Any]) -> None:
         entry = entry_of(config)
         check_undone(entry)
-        groups = entry.get("config_groups") or ({} if entry.get("kv_cache_scheme") else None)
-        if not isinstance(groups, dict):
+        groups = entry.get("config_groups")
+        if not groups and entry.get("kv_cache_scheme"):  # only keys and values are quantized
+            groups = {}
+        elif not isinstance(groups, dict) or not groups:
             raise ValueError(f"its {KEY} has no config_groups")
         targets = [target for name, group in groups.items() for target in _targets_of(name, group, entry.get("format"))]
         targets.sort(key=lambda target_and_scheme: target_and_scheme[0])
@@ -143,6 +149,7 @@ class StoredSchemes:
 
 
 def _group_error(name: str, fault: str) -> ValueError:
+    """Return the error about a config group, which has a fault."""
     return ValueError(f"config group {shown(name)} has {fault}")
 
 
@@ -187,38 +194,49 @@ def _weight_scheme(name: str, entry: Any) -> WeightScheme:
         raise ValueError(f"weights of config group {shown(name)} must be a JSON object")
     bits = entry.get("num_bits")
     kind = entry.get("type")
-    strategy = entry.get("strategy")
-    size = entry.get("group_size") or 0
-    block: Any = entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}
     if type(bits) is not int or type(kind) is not str or bits not in codes.get(kind, ()):
         raise _group_error(name, f"{shown(kind)} weights of {shown(bits)} bits, which fastq does not know")
-    if strategy is None and type(size) is int:
-        strategy = "group" if size > 0 else "channel" if size == -1 else "tensor"
-    if strategy not in schemes.STRATEGIES:
-        raise _group_error(name, f"strategy {shown(strategy)}; known are {', '.join(schemes.STRATEGIES)}")
-    in_groups = strategy in ("group", "tensor_group")
-    if type(size) is not int or (in_groups and size < 1):
+    size = entry.get("group_size") or 0
+    strategy = _strategy_of(name, entry.get("strategy"), size)
+    is_in_groups = strategy in ("group", "tensor_group")
+    if type(size) is not int or (is_in_groups and size < 1):
         raise _group_error(name, f"group_size {shown(size)}, which must be a positive integer")
     symmetric = entry.get("symmetric", True)
-    scales = entry.get("scale_dtype") or ""
     if type(symmetric) is not bool:
         raise _group_error(name, f"symmetric {shown(symmetric)}, which must be true or false")
-    if kind == "float" and bits == 4 and not scales:  # older versions omit it
-        scales = {16: E4M3, 32: E8M0}.get(size, "")
-    if scales not in ("", E4M3, E8M0):
-        raise _group_error(name, f"scales of {shown(scales)}, which fastq does not know")
-    if isinstance(block, str):  # older writers write 128x128
-        block = [int(n) for n in block.split("x") if n.isdecimal()]
-    is_block = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
-    if strategy == "block" and not is_block:
-        raise _group_error(name, f"block_structure {shown(block)}, which must be rows and columns")
+    scale_dtype = entry.get("scale_dtype") or ""
+    if kind == "float" and bits == 4 and not scale_dtype:  # older versions omit it
+        scale_dtype = {16: E4M3, 32: E8M0}.get(size, "")
+    if scale_dtype not in ("", E4M3, E8M0):
+        raise _group_error(name, f"scales of {shown(scale_dtype)}, which fastq does not know")
     return WeightScheme(
         bits=bits,
         kind=kind,
         strategy=strategy,
-        group_size=size if in_groups else 0,
-        block=tuple(block) if strategy == "block" else (),
+        group_size=size if is_in_groups else 0,
+        block=_block_of(name, entry.get("block_structure")) if strategy == "block" else (),
         symmetric=symmetric,
-        scale_dtype=scales,
+        scale_dtype=scale_dtype,
     )
+
+
+def _strategy_of(name: str, strategy: Any, group_size: Any) -> str:
+    """Return the strategy of the weights of a config group: if it names none, what the size of its groups means."""
+    if strategy is None and type(group_size) is int:
+        if group_size > 0:
+            return "group"
+        return "channel" if group_size == -1 else "tensor"
+    if strategy not in schemes.STRATEGIES:
+        raise _group_error(name, f"strategy {shown(strategy)}; known are {', '.join(schemes.STRATEGIES)}")
+    return str(strategy)
+
+
+def _block_of(name: str, structure: Any) -> tuple[int, ...]:
+    """Return the rows and columns of a block of a config group; older writers write 128x128."""
+    block = structure
+    if isinstance(structure, str):
+        block = [int(n) for n in structure.split("x") if n.isdecimal()]
+    if not (isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)):
+        raise _group_error(name, f"block_structure {shown(block)}, which must be rows and columns")
+    return tuple(block)

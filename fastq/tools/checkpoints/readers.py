@@ -53,26 +53,35 @@ def loading_lines(
     lines = [*_reasons_against_loading(matrices, source, way_out)]
     if lines:
         return lines
-    # all models load codes that replace the weight
-    replaces_weights = all(scheme.format in (INTEGERS, FLOATS) for scheme in schemes) and not _not_decoded(matrices)
-    # what was taken for Linear may have no layer that decodes it
-    replaces_weights = replaces_weights and not (assumed and has_own_code(source.config))
-    can_be_floats = len(schemes) == 1 and not model_types(source.config) & NOT_AS_FLOATS
-    as_floats = can_be_floats and not replaces_weights
     is_sentence_model = bool(modules_of(out))
-    if is_sentence_model and len(schemes) > 1:  # its models need floats, and floats need one scheme
+    uses_sentence_transformers = is_sentence_model and len(schemes) == 1  # it needs floats, and floats need one scheme
+    if is_sentence_model and not uses_sentence_transformers:
         lines.append(f"sentence-transformers reads one scheme only, {READER} several; {way_out}")
-        is_sentence_model = False
+    as_floats = _is_read_as_floats(matrices, source, assumed)
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
         names = ", ".join(sorted({scheme.name for scheme in schemes}))
         lines.append(f"readers have the values of {names} in bfloat16, and the model is {HALVES[source.dtype]}")
         if not as_floats:
             options.append("dtype=torch.bfloat16")
-    if as_floats or is_sentence_model:
+    if as_floats or uses_sentence_transformers:
         options.append(f"quantization_config={AS_FLOATS}")
-    call = _sentence_model_call(out, source, options) if is_sentence_model else _call(out, source, options)
+    if uses_sentence_transformers:
+        call = _call_of_sentence_transformers(out, source, options)
+    else:
+        call = _call_of_transformers(out, source, options)
     return [*lines, f"to import: {'; '.join(_imports_for(call))}", f"to load it: {call}"]
+
+
+def _is_read_as_floats(matrices: list[Matrix], source: ModelFolder, assumed: Collection[str]) -> bool:
+    """Return whether to ask transformers for floats: if it can decode all weights, and some model needs that."""
+    schemes = {matrix.scheme for matrix in matrices}
+    can_be_floats = len(schemes) == 1 and not model_types(source.config) & NOT_AS_FLOATS
+    # any model loads codes that replace the weight, unless a matrix has no layer that decodes it, as may have those
+    # that were taken for Linear in code of the model's own
+    is_decoded_by_layers = not _not_decoded(matrices) and not (assumed and has_own_code(source.config))
+    loads_codes = all(scheme.format in (INTEGERS, FLOATS) for scheme in schemes) and is_decoded_by_layers
+    return can_be_floats and not loads_codes
 
 
 def _imports_for(call: str) -> list[str]:
@@ -124,40 +133,46 @@ def _is_read_for_experts(scheme: LayerScheme) -> bool:
     return scheme.format in EXPERT_FORMATS and weights.strategy in EXPERT_STRATEGIES and weights.symmetric
 
 
-def _sentence_model_call(out: Path, source: ModelFolder, options: list[str]) -> str:
-    """Return the call of sentence-transformers that loads a directory."""
+def _call_of_sentence_transformers(out: Path, source: ModelFolder, options: list[str]) -> str:
+    """Return the call of sentence-transformers that loads a directory, as a line of Python.
+
+    It hands options on to transformers in a dict: dtype=X becomes model_kwargs={"dtype": X}.
+    """
     arguments = [repr(str(out))]
     if options:
         pairs = (option.partition("=") for option in options)
         entries = ", ".join(f'"{key}": {value}' for key, _, value in pairs)
         arguments.append(f"model_kwargs={{{entries}}}")
-    if isinstance(source.config.get("auto_map"), dict):
+    if isinstance(source.config.get("auto_map"), dict):  # the model has code of its own
         arguments.append("trust_remote_code=True")
     return f"SentenceTransformer({', '.join(arguments)})"
 
 
-def _call(out: Path, source: ModelFolder, options: list[str]) -> str:
-    """Return the call of transformers that loads a directory."""
+def _call_of_transformers(out: Path, source: ModelFolder, options: list[str]) -> str:
+    """Return the call of transformers that loads a directory, as a line of Python."""
     architectures = source.config.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else None
-    reader = name if isinstance(name, str) and name.isidentifier() else "AutoModel"  # the line will be pasted into code
-    if reader_of_own_code := _class_of_own_code(source.config, reader):
-        reader = reader_of_own_code
-        options = [*options, "trust_remote_code=True"]
-    return f"{reader}.from_pretrained({', '.join([repr(str(out)), *options])})"
+    # config.json can say anything, and the line will be pasted into code
+    architecture = name if isinstance(name, str) and name.isidentifier() else "AutoModel"
+    arguments = [repr(str(out)), *options]
+    finder = _class_that_finds_own_code(source.config, architecture)
+    if finder:
+        arguments.append("trust_remote_code=True")
+    return f"{finder or architecture}.from_pretrained({', '.join(arguments)})"
 
 
-def _class_of_own_code(config: Mapping[str, Any], architecture: str) -> str:
+def _class_that_finds_own_code(config: Mapping[str, Any], architecture: str) -> str:
     """Return the class of transformers that finds the model's class in code of its own; empty without such code.
 
-    auto_map names code for each class that finds models; that of the model's architecture counts, else one with a head.
+    auto_map names the model's class for each class that finds models: {"AutoModelForCausalLM": "modeling.MyModel"}. The
+    one that finds the architecture counts, else one for models with a head.
     """
-    entries = config.get("auto_map")
-    model_of: dict[str, str] = {}
-    for name, reference in entries.items() if isinstance(entries, dict) else ():
-        if name.startswith("AutoModel") and name.isidentifier():
-            model_of[name] = str(reference).rpartition(".")[2]
-    of_architecture = [name for name, model in model_of.items() if model == architecture]
+    auto_map = config.get("auto_map")
+    found_by: dict[str, str] = {}
+    for finder, reference in auto_map.items() if isinstance(auto_map, dict) else ():
+        if finder.startswith("AutoModel") and finder.isidentifier():
+            found_by[finder] = str(reference).rpartition(".")[2]
+    of_architecture = [finder for finder, found in found_by.items() if found == architecture]
     headless = "AutoModel"
-    with_head = sorted((name for name in model_of if name != headless), key=lambda name: (name != CAUSAL, name))
-    return next(iter([*of_architecture, *with_head, *model_of]), "")
+    with_head = sorted((finder for finder in found_by if finder != headless), key=lambda name: (name != CAUSAL, name))
+    return next(iter([*of_architecture, *with_head, *found_by]), "")

@@ -46,20 +46,21 @@ class Rules:
 
     def scheme_of(self, module: str, stack: str = "") -> LayerScheme:
         """Return the scheme of a module; `stack` is the tensor of experts that has its weight, if there is one."""
-        return next((scheme for pattern, scheme in self.schemes if _names(pattern, module, stack)), self.scheme)
+        matching = (scheme for pattern, scheme in self.schemes if _matches(pattern, module, stack))
+        return next(matching, self.scheme)
 
     def includes(self, module: str, stack: str = "") -> bool:
         """Return whether a module is quantized whatever its kind: by --include, or by a scheme for its name."""
         has_own_scheme = any(pattern == module for pattern, _ in self.schemes)
-        return has_own_scheme or any(_names(pattern, module, stack) for pattern in self.include)
+        return has_own_scheme or any(_matches(pattern, module, stack) for pattern in self.include)
 
     def ignores(self, module: str, stack: str = "") -> bool:
         """Return whether a module is left alone by an option."""
-        return any(_names(pattern, module, stack) for pattern in self.ignore)
+        return any(_matches(pattern, module, stack) for pattern in self.ignore)
 
 
-def _names(pattern: str, module: str, stack: str) -> bool:
-    """Return whether a pattern is for a module, or for the tensor of experts that has its weight."""
+def _matches(pattern: str, module: str, stack: str) -> bool:
+    """Return whether a pattern matches a module, or the tensor of experts that has its weight."""
     return matches_module(module, pattern) or (bool(stack) and matches_tensor(stack, pattern))
 
 
@@ -75,9 +76,9 @@ class Matrix:
     expert: int | None = None  # index of the matrix in the tensor; None: the tensor is the matrix
     first: int = 0  # first row in that matrix
 
-    def of(self, array: Any) -> Any:
-        """Return the matrix, given the tensor."""
-        matrix = array if self.expert is None else array[self.expert]
+    def in_tensor(self, tensor: Any) -> Any:
+        """Return the values of the matrix, given those of its tensor."""
+        matrix = tensor if self.expert is None else tensor[self.expert]
         return matrix[self.first : self.first + self.shape[0]]
 
 
@@ -123,22 +124,24 @@ def make_plan(
             plan.copied[spec.name] = reason
     if not plan.quantized:
         needed = "a two-dimensional weight that is not an embedding, norm or output head"
-        if OTHER_LAYER in plan.copied.values():
-            raise ValueError(
-                f"it has no matrix to quantize: {needed}; --include '*' quantizes those that are {OTHER_LAYER}, for "
-                "readers of floats"
-            )
-        has_floats = any(spec.dtype in HALVES and len(spec.shape) > 1 and spec.size for spec in tensors.values())
-        advice = "; fastq quantize takes its file, with tensors of any name" if has_floats else ""
-        raise ValueError(f"it has no matrix to quantize: {needed}{advice}")
+        raise ValueError(f"it has no matrix to quantize: {needed}{_advice_for_no_matrix(plan, tensors)}")
     _check_schemes(plan, rules)
     _check_names(plan, tensors)
     _check_tied(plan.matrices, config)
     _check_groups(list(plan.matrices))
     _check_fused(plan, tensors, rules)
-    plan.assumed += taken_for_linear([each.module for each in plan.matrices if not each.kind], config, code)
+    modules_of_no_kind = [matrix.module for matrix in plan.matrices if not matrix.kind]
+    plan.assumed += taken_for_linear(modules_of_no_kind, config, code)
     plan.unread_code = code.unread
     return plan
+
+
+def _advice_for_no_matrix(plan: Plan, tensors: Mapping[str, TensorSpec]) -> str:
+    """Return the end of the error about a model without a matrix to quantize: what else quantizes its tensors."""
+    if OTHER_LAYER in plan.copied.values():
+        return f"; --include '*' quantizes those that are {OTHER_LAYER}, for readers of floats"
+    has_floats = any(spec.dtype in HALVES and len(spec.shape) > 1 and spec.size for spec in tensors.values())
+    return "; fastq quantize takes its file, with tensors of any name" if has_floats else ""
 
 
 def _check_model(config: Mapping[str, Any]) -> None:
@@ -152,17 +155,19 @@ def _check_model(config: Mapping[str, Any]) -> None:
 
 def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
     """Refuse patterns of modules to leave alone, or to quantize, that match nothing."""
-    experts = {
-        name: [matrix.module for matrix in _expert_matrices(spec, config, rules)[0]] for name, spec in tensors.items()
-    }
-    modules = [module for name in experts for module in experts[name] or [name.rpartition(".")[0]]]
-    # whole names of tensors, too, such as those of stacked experts; a head may be the embedding
-    whole = [name.removesuffix(".weight") for name, spec in tensors.items() if len(spec.shape) > 1]
-    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *whole], "module", matches_module)
-    stacks = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
+    modules: list[str] = []
+    modules_of_experts: list[str] = []
+    for name, spec in tensors.items():
+        expert_matrices, _ = _expert_matrices(spec, config, rules)
+        experts_in_tensor = [matrix.module for matrix in expert_matrices]
+        modules += experts_in_tensor or [name.rpartition(".")[0]]
+        modules_of_experts += experts_in_tensor
+    # names of tensors, too, such as those of stacked experts; a head may be the embedding
+    names_of_tensors = [name.removesuffix(".weight") for name, spec in tensors.items() if len(spec.shape) > 1]
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *names_of_tensors], "module", matches_module)
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if is_matrix(spec)]
-    matrices += [*stacks, *(module for modules_of_stack in experts.values() for module in modules_of_stack)]
-    check_patterns("--include", rules.include, matrices, "matrix", matches_module)
+    stacks = [name.removesuffix(".weight") for name, spec in tensors.items() if is_stack(spec.name, spec.shape)]
+    check_patterns("--include", rules.include, [*matrices, *stacks, *modules_of_experts], "matrix", matches_module)
 
 
 def _matrices_to_quantize(
@@ -179,18 +184,28 @@ def _matrices_to_quantize(
     module, _, parameter = spec.name.rpartition(".")
     if parameter != "weight":
         return [], parameter or "no weight"
-    if len(spec.shape) != 2 or not spec.size:
-        return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
+    if not spec.size:
+        return [], "no elements"
+    if len(spec.shape) != 2:
+        return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}"
     if rules.ignores(module):
         return [], IGNORED
-    in_code = kind_in_code(module, code.classes)
-    kind = kind_of(module) or kind_by_shape(module, spec.shape, config)
-    kind = in_code if kind is None or in_code == EMBEDDING else kind
+    kind = _kind_of_matrix(module, spec, config, code)
     if kind and not rules.includes(module):
         return [], kind
     rows, columns = spec.shape
     scheme = rules.scheme_of(module)
     return [Matrix(module=module, tensor=spec.name, shape=(rows, columns), scheme=scheme, kind=kind)], ""
+
+
+def _kind_of_matrix(module: str, spec: TensorSpec, config: Mapping[str, Any], code: OwnCode) -> str | None:
+    """Return the kind of a matrix that is left alone by default, else None.
+
+    Its name or its shape tells more than the code of the model, which knows embeddings for certain.
+    """
+    kind = kind_of(module) or kind_by_shape(module, spec.shape, config)
+    kind_by_code = kind_in_code(module, code.classes)
+    return kind_by_code if kind is None or kind_by_code == EMBEDDING else kind
 
 
 def _expert_matrices(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
@@ -212,6 +227,7 @@ def _expert_matrices(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) 
         return [], "experts that are read from one tensor"
     if not stack.is_even:
         return [], f"experts with {rows} rows, which are not {len(stack.parts)} matrices"
+    # the inputs of gate and up, and the outputs of down, are hidden_size: another length tells transposed matrices
     axis = 1 if name == "down_proj" else 2
     sizes = [size for part in parts_of(config, LANGUAGE) if type(size := part.get("hidden_size")) is int]
     if sizes and spec.shape[axis] not in sizes:
@@ -236,7 +252,7 @@ def is_matrix(spec: TensorSpec) -> bool:
 
 
 def _check_schemes(plan: Plan, rules: Rules) -> None:
-    """Refuse schemes for patterns that match no matrix that is quantized."""
+    """Refuse schemes for patterns that match no matrix that is quantized, and say why the matching ones are not."""
     quantized = [matrix.module for matrix in plan.matrices]
     quantized += [name.removesuffix(".weight") for name in plan.quantized]
     for pattern, scheme in rules.schemes:
@@ -274,52 +290,74 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
 
 
 def _check_groups(matrices: list[Matrix]) -> None:
-    """Refuse groups that do not fill whole rows; readers refuse them too."""
-    sizes = {matrix.module: matrix.scheme.weights.group_size for matrix in matrices}
-    unfit = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
-    if not unfit:
+    """Refuse groups that do not fill whole rows; readers refuse them too. The error names options that help."""
+    cut_off = []
+    for matrix in matrices:
+        group_size = matrix.scheme.weights.group_size
+        if group_size and matrix.shape[1] % group_size:
+            cut_off.append(matrix)
+    if not cut_off:
         return
-    first, *more = unfit
-    tails = sorted({re.escape(tail_of(matrix.module)) for matrix in unfit})
+    first, *more = cut_off
+    tails = sorted({re.escape(tail_of(matrix.module)) for matrix in cut_off})
     pattern = f"re:.*({'|'.join(tails)})$" if more else first.module
     # the option is for all integers in groups, so it must suit those that are right as they are, too
     divisor = math.gcd(*(matrix.shape[1] for matrix in matrices if matrix.scheme.in_groups))
-    is_option_enough = divisor > 1 and all(matrix.scheme.in_groups for matrix in unfit)
+    is_option_enough = divisor > 1 and all(matrix.scheme.in_groups for matrix in cut_off)
     advice = [f"a --group-size that divides {divisor}"] if is_option_enough else []
-    if len(unfit) < len(matrices):  # else nothing would be quantized
+    if len(cut_off) < len(matrices):  # else nothing would be quantized
         advice.append(f"--ignore {shlex.quote(pattern)}")
     advice.append(f"--scheme-for {shlex.quote(pattern + '=W8A8')}")
+    group_size = first.scheme.weights.group_size
     raise ValueError(
-        f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
+        f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {group_size}"
         f"{f', and so have {len(more)} others' if more else ''}: {', or '.join(advice)}"
     )
 
 
+# the matrices that readers fuse with each other, by module: the scheme of each, None for one that is not quantized
+FusedSchemes = dict[str, LayerScheme | None]
+
+
 def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) -> None:
     """Refuse unequal schemes of matrices that vLLM and SGLang fuse; note them if they are allowed."""
-    groups: dict[tuple[str, int], dict[str, str]] = {}  # scheme by module; empty for one that stays as it is
+    unequal = [fused for fused in _fused_matrices(plan, tensors) if len(set(fused.values())) > 1]
+    if not unequal:
+        return
+    first = unequal[0]
+    named = list(first.items())[:MOST_OF_GROUP]
+    schemes = ", ".join(f"{module} {'as it is' if scheme is None else scheme.name}" for module, scheme in named)
+    note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {schemes}"
+    note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
+    if not rules.unequal or any(map(EXPERT.fullmatch, first)):
+        raise ValueError(
+            f"{note}. Give all of them one scheme, as with {_option_for_one_scheme(first, rules)}, or pass "
+            "--allow-unequal for transformers, which loads them except experts"
+        )
+    plan.notes.append(note)
+
+
+def _fused_matrices(plan: Plan, tensors: Mapping[str, TensorSpec]) -> Iterable[FusedSchemes]:
+    """Return the groups of matrices that readers fuse, also those that are not quantized."""
+    groups: dict[tuple[str, int], FusedSchemes] = {}
     for matrix in plan.matrices:
-        groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
+        groups.setdefault(read_as_one(matrix.module, matrix.shape[1]), {})[matrix.module] = matrix.scheme
     for name in plan.copied:
         if is_matrix(tensors[name]) or is_stack(name, tensors[name].shape):
             module = name.removesuffix(".weight")
-            groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = ""
-    names = {repr(matrix.scheme): matrix.scheme.name for matrix in plan.matrices} | {"": "as it is"}
-    unequal = [group for group in groups.values() if len(set(group.values())) > 1]
-    if not unequal:
-        return
-    first = list(unequal[0].items())[:MOST_OF_GROUP]
-    schemes = ", ".join(f"{module} {names[scheme]}" for module, scheme in first)
-    note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {schemes}"
-    note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
-    if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
-        tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))
-        pattern = r"re:(.*\.)?experts\." if any(map(EXPERT.fullmatch, unequal[0])) else f"re:.*({tails})$"
-        asked = next((names[each] for each in unequal[0].values() if each not in ("", repr(rules.scheme))), "")
-        is_left = "" in unequal[0].values() or not asked
-        way = f"--ignore '{pattern}'" if is_left else f"--scheme-for '{pattern}={asked}' as the first"
-        raise ValueError(
-            f"{note}. Give all of them one scheme, as with {way}, or pass --allow-unequal for transformers, which "
-            "loads them except experts"
-        )
-    plan.notes.append(note)
+            groups.setdefault(read_as_one(module, tensors[name].shape[-1]), {})[module] = None
+    return groups.values()
+
+
+def _option_for_one_scheme(fused: FusedSchemes, rules: Rules) -> str:
+    """Return the option by which fused matrices have one scheme: none, if one of them is not quantized."""
+    if any(map(EXPERT.fullmatch, fused)):
+        pattern = r"re:(.*\.)?experts\."
+    else:
+        tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in fused))
+        pattern = f"re:.*({tails})$"
+    other_schemes = (scheme for scheme in fused.values() if scheme not in (None, rules.scheme))
+    other_scheme = next(other_schemes, None)
+    if other_scheme is None or None in fused.values():
+        return f"--ignore '{pattern}'"
+    return f"--scheme-for '{pattern}={other_scheme.name}' as the first"

@@ -17,7 +17,8 @@ from fastq.tools.files.tensor_specs import bytes_of
 
 PIECE = 1 << 22  # bytes that are written, and digested while they are in the cache
 WAITING = 8  # most pieces in memory that are not written yet
-BEHIND = 16  # pieces after which the system starts to write pages to disk, so that less is left to wait for at the end
+# pieces after which the system starts to write pages to disk, so that less is left to wait for at the end
+PIECES_IN_PAGE_CACHE = 16
 
 
 class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["GrowingShard"]):
@@ -27,7 +28,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
         super().__init__(file, header)
         self._digests = {name: hashlib.sha256() for name in header.specs}
         self._executor = ThreadPoolExecutor(1)
-        self._behind: list[tuple[int, int]] = []
+        self._in_page_cache: list[tuple[int, int]] = []  # positions and bytes of pieces that may not be on disk yet
         self._waiting: deque[Future[None]] = deque()
 
     def __exit__(self, *error: object) -> None:
@@ -48,15 +49,16 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
             self._waiting.popleft().result()
 
     def _write(self, name: str, data: NDArray[Any], start: int) -> None:
+        """Write and digest a piece of a tensor, in the thread that writes."""
         self.write_raw(data, start)
         self._digests[name].update(data.data)
-        self._behind.append((start, data.nbytes))
-        if len(self._behind) >= BEHIND and hasattr(os, "posix_fadvise"):
+        self._in_page_cache.append((start, data.nbytes))
+        if len(self._in_page_cache) >= PIECES_IN_PAGE_CACHE and hasattr(os, "posix_fadvise"):
             self._file.flush()
             with contextlib.suppress(OSError):  # a hint, which some file systems ignore: write dirty pages to disk
-                for place, nbytes in self._behind:
+                for place, nbytes in self._in_page_cache:
                     os.posix_fadvise(self._file.fileno(), place, nbytes, os.POSIX_FADV_DONTNEED)
-            self._behind.clear()
+            self._in_page_cache.clear()
 
     def digests(self) -> dict[str, str]:
         """Return the digest of each tensor; raise ValueError if one is incomplete."""

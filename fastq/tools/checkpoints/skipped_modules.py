@@ -47,10 +47,12 @@ def ignore_list(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     """Return the names of modules that are left alone, and patterns that match them but no quantized module.
 
     Readers have heads that are tied to the embedding and are in no file, and put modules into other modules, so that
-    names begin differently.
+    names begin differently: patterns find these modules, too.
     """
     names = sorted({"lm_head", *left} - set(quantized))
-    patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == ROUTER for name in names)]
+    patterns = [f"re:({HEADS})$"]
+    if any(kind_of(name) == ROUTER for name in names):
+        patterns.append(f"re:{ROUTERS}$")
     patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
     return [*names, *(pattern for pattern in patterns if not any(matches_target(name, pattern) for name in quantized))]
 
@@ -83,8 +85,10 @@ def kind_by_shape(module: str, shape: tuple[int, ...], config: Mapping[str, Any]
                 experts.add(size)
             elif OTHER_SIZE.search(key):
                 other_sizes.add(size)
-    if shape[0] in words - other_sizes and shape[0] > shape[1] and not NUMBERED.search(module):
+    rows, columns = shape
+    has_row_for_each_word = rows in words - other_sizes and rows > columns
+    if has_row_for_each_word and not NUMBERED.search(module):
         return EMBEDDING
     is_gate = any(GATE.search(name) for name in module.split(".")[-2:])
-    is_beside_experts = OF_EXPERTS.fullmatch(module) is not None and shape[0] not in other_sizes
-    return ROUTER if (is_gate or is_beside_experts) and shape[0] in experts else None
+    is_beside_experts = OF_EXPERTS.fullmatch(module) is not None and rows not in other_sizes
+    return ROUTER if (is_gate or is_beside_experts) and rows in experts else None

@@ -75,12 +75,14 @@ class StoredWeight(ABC):
         """Return the values of a chunk of rows, in the order of the tensor."""
         decoded = np.asarray(self.rows(start, stop).dequantize())
         columns = self.matrix[1]
-        decoded = decoded.reshape(-1, math.prod(decoded.shape[decoded.ndim // 2 :]))[: stop - start, :columns]
+        # blocks of several rows have four axes, (rows / b, b, columns / b, b), and padding at their ends
+        padded = decoded.reshape(-1, math.prod(decoded.shape[decoded.ndim // 2 :]))
+        values = padded[: stop - start, :columns]
         if self.order is not None:
-            decoded = decoded[:, np.argsort(self.order)]
+            values = values[:, np.argsort(self.order)]
         if self.is_transposed:
-            decoded = decoded.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
-        return np.ascontiguousarray(decoded)
+            values = values.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
+        return np.ascontiguousarray(values)
 
     @property
     def is_equal_to_array(self) -> bool:
@@ -124,29 +126,37 @@ class CompressedWeight(StoredWeight):
         array = self.source.load(self.roles[suffix].name)
         if suffix == ZERO_POINT:
             return self.form.stored_zero_points(self.form.zero_points(array))
+        expected = self._in_expected_dtype(array, suffix)
+        if suffix == "weight_scale" and self.scale_rows is not None:
+            expected = expected.reshape(-1, expected.shape[-1])[self.scale_rows]
+        return expected.reshape(spec.shape)
+
+    def _in_expected_dtype(self, array: Array, suffix: str) -> Array:
+        """Return a stored tensor in the expected dtype; other writers have other dtypes, and a reciprocal."""
+        expected = self.specs[suffix].dtype
         if self.roles[suffix].name.endswith(RECIPROCAL):
             with np.errstate(divide="ignore"):  # of an expert that calibration never met
-                array = 1 / array
-        elif spec.dtype == "U8":
-            array = array.view(np.uint8)
-        elif spec.dtype == "I64":
-            array = array.astype(np.int64, copy=False)
-        elif suffix == "weight_scale" and self.roles[suffix].dtype in (POWERS, "U8"):
-            array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
-        if suffix == "weight_scale" and self.scale_rows is not None:
-            array = array.reshape(-1, array.shape[-1])[self.scale_rows]
-        return array.reshape(spec.shape)
+                global_scale: Array = 1 / array
+            return global_scale
+        if expected == "U8":
+            return array.view(np.uint8)
+        if expected == "I64":
+            return array.astype(np.int64, copy=False)
+        if suffix == "weight_scale" and self.roles[suffix].dtype in (POWERS, "U8"):
+            return array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
+        return array
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
+        """Return a chunk of rows as they are stored, with columns in `order`."""
         form, load = self.form.rows(self.part, start, stop)
         factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
         if not factor > 0:  # division by inf would make everything 0
             raise ValueError(f"its global scale is {factor}, which must be positive")
         codes, scale, zero_point = form.read(load)
         if form.has_global_scale and self.roles["weight_global_scale"].name.endswith(RECIPROCAL):
-            times = self.source.load(self.roles["weight_global_scale"].name)
-            # a product, as in modelopt: a division by the reciprocal would round twice
-            scale = scale.astype(np.float32) * times.reshape(())
+            reciprocal = self.source.load(self.roles["weight_global_scale"].name)
+            # a product, as in modelopt: a division by the reciprocal of the reciprocal would round twice
+            scale = scale.astype(np.float32) * reciprocal.reshape(())
             factor = 1.0
         q = array_of(codes, scale, zero_point, form, self.scheme.weights, factor)
         if self.order is None:
@@ -164,9 +174,10 @@ class PackedWeight(StoredWeight):
     block_size: int  # 0: derived from the tensors
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
-        rows = slice(start, stop)
+        """Return a chunk of rows, which are columns of the tensors, or words of several of them."""
+        columns = slice(start, stop)
         words = slice(start * self.bits // 32, -(-stop * self.bits // 32))
-        columns_of = {"qweight": words if self.layout == "awq" else rows, "qzeros": words, "scales": rows}
+        columns_of = {"qweight": words if self.layout == "awq" else columns, "qzeros": words, "scales": columns}
         tensors = {role: self.source.load(spec.name) for role, spec in self.roles.items()}
         chunk = {role: array[:, columns_of[role]] for role, array in tensors.items() if role != "g_idx"}
         if "g_idx" in tensors:  # int64 of some writers

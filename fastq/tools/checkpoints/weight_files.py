@@ -49,11 +49,11 @@ def check_is_model(path: Path) -> None:
     check_link(path / CONFIG)
     if (path / CONFIG).is_file():
         return
-    reasons = [f": {reason}" for name, reason in INSTEAD.items() if (path / name).is_file()]
+    ends = [f": {reason}" for name, reason in INSTEAD.items() if (path / name).is_file()]
     if not any(path.glob("*.safetensors")):
-        reasons += [f", but {name}: {advice}" for name, advice in _other_weights(path)]
-    reasons.append(folder_within(path, [".safetensors"], CONFIG))
-    raise ValueError(f"it has no {CONFIG}{reasons[0]}")
+        ends += [f", but {name}: {advice}" for name, advice in _other_weights(path)]
+    ends.append(folder_within(path, [".safetensors"], CONFIG))
+    raise ValueError(f"it has no {CONFIG}{ends[0]}")
 
 
 def find_weight_files(path: Path, config: Mapping[str, Any]) -> WeightFiles:

@@ -34,7 +34,17 @@ from fastq.tools.layouts.layout import (
     stored_scale,
     without_zero_scales,
 )
-from fastq.tools.layouts.schemes import E4M3, E8M0, MICROSCALING, PRESETS, WORDS, LayerScheme, WeightScheme
+from fastq.tools.layouts.schemes import (
+    E4M3,
+    E8M0,
+    FLOATS,
+    INTEGERS,
+    MICROSCALING,
+    PRESETS,
+    WORDS,
+    LayerScheme,
+    WeightScheme,
+)
 
 Shape = tuple[int, ...]
 
@@ -94,24 +104,40 @@ class StoredForm:
 
     def specs(self) -> dict[str, tuple[str, Shape]]:
         """Return dtype and shape of each stored tensor."""
-        scales = self.stored_parameter_shape
-        row = self.shape[-1] if self.shape else 1
-        plain = safetensors_dtype(self.qtype.storage) or "U8"
-        dtype, shape = {"": (plain, self.shape), "bytes": ("U8", None), "words": ("I32", None)}[self.packing]
-        if shape is None:
-            shape = *self.shape[:-1], self._words(row) if dtype == "I32" else packed_length(row, self.qtype)
-        specs = {self.codes: (dtype, shape)}
+        specs = {self.codes: self._spec_of_codes()}
         if self.packing == "words":
             specs["weight_shape"] = "I64", (len(self.shape),)
-        specs["weight_scale"] = self.scale_dtype, scales
+        specs["weight_scale"] = self.scale_dtype, self.stored_parameter_shape
         if self.has_global_scale:
             specs["weight_global_scale"] = "F32", (1,)
         if not self.symmetric:
-            packed = "I32", (*scales[:-2], self._words(scales[-2]), scales[-1]) if self._packs_zero_point else ()
-            specs["weight_zero_point"] = packed if self._packs_zero_point else (plain, scales)
+            specs["weight_zero_point"] = self._spec_of_zero_points()
         return specs
 
-    def _words(self, length: int) -> int:
+    def _spec_of_codes(self) -> tuple[str, Shape]:
+        """Return dtype and shape of the stored codes."""
+        if not self.packing:
+            return self._dtype_of_plain_codes, self.shape
+        row = self.shape[-1] if self.shape else 1
+        if self.packing == "bytes":
+            return "U8", (*self.shape[:-1], packed_length(row, self.qtype))
+        return "I32", (*self.shape[:-1], self._words_for(row))
+
+    def _spec_of_zero_points(self) -> tuple[str, Shape]:
+        """Return dtype and shape of the stored zero points."""
+        shape = self.stored_parameter_shape
+        if not self._packs_zero_point:
+            return self._dtype_of_plain_codes, shape
+        *outer, rows, columns = shape
+        return "I32", (*outer, self._words_for(rows), columns)
+
+    @property
+    def _dtype_of_plain_codes(self) -> str:
+        """The dtype of codes that are not packed, by its name in safetensors."""
+        return safetensors_dtype(self.qtype.storage) or "U8"
+
+    def _words_for(self, length: int) -> int:
+        """Return the number of words that a number of codes fills."""
         return -(-length * self.qtype.bits // 32)
 
     def to_blocks(self, matrix: Array) -> Array:
@@ -125,11 +151,11 @@ class StoredForm:
         return filled.reshape(rows // height, height, columns // width, width)
 
     def from_blocks(self, matrix: Array) -> Array:
-        """Return the matrix from the blocks of `to_blocks`."""
+        """Return the matrix from the blocks of `to_blocks`, without their padding."""
         if not self.block:
             return matrix
-        whole = matrix.reshape(matrix.shape[0] * matrix.shape[1], -1)
-        return np.ascontiguousarray(whole[: self.shape[0], : self.shape[1]])
+        padded = matrix.reshape(matrix.shape[0] * matrix.shape[1], -1)
+        return np.ascontiguousarray(padded[: self.shape[0], : self.shape[1]])
 
     # Writing
 
@@ -153,24 +179,27 @@ class StoredForm:
         return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], self.qtype), -1, -2))
 
     def constants(self, global_scale: float | None) -> dict[str, Array]:
-        """Return the data that is stored once for a tensor."""
-        arrays = {"weight_shape": np.array(self.shape, "<i8")} if self.packing == "words" else {}
-        return arrays | ({"weight_global_scale": np.array([global_scale], "f4")} if self.has_global_scale else {})
+        """Return the data that is stored once for a tensor, however many parts its rows are written in."""
+        arrays: dict[str, Array] = {}
+        if self.packing == "words":
+            arrays["weight_shape"] = np.array(self.shape, "<i8")
+        if self.has_global_scale:
+            arrays["weight_global_scale"] = np.array([global_scale], "f4")
+        return arrays
 
     # Reading
 
     def zero_points(self, stored: Array) -> Array:
         """Return zero points as codes, from the form in `specs` or, from older writers, from plain integers."""
-        packed = self.specs()["weight_zero_point"][1]
-        scales = self.stored_parameter_shape
-        if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
-            *outer, rows, columns = scales
+        _, shape = self._spec_of_zero_points()
+        if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == shape:
+            *outer, rows, columns = self.stored_parameter_shape
             codes = _from_words(np.swapaxes(stored, -1, -2), rows, self.qtype)
             codes = unpack(codes, self.qtype, shape=(*outer, columns, rows)) if self.qtype.packed else codes
             return np.swapaxes(codes, -1, -2)
         if stored.dtype.kind == "c":
             raise ValueError(f"weight_zero_point is {stored.dtype}, which is not a dtype of zero points")
-        numbers = stored.reshape(scales).astype(np.float64)
+        numbers = stored.reshape(self.stored_parameter_shape).astype(np.float64)
         least, most = self.qtype.code_range(False)
         codes = numbers.astype(self.qtype.storage)
         if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
@@ -179,22 +208,28 @@ class StoredForm:
 
     def read(self, load: Callable[[str], Array]) -> tuple[Array, Array, Array | None]:
         """Return codes, scales and zero points for a `QuantizedArray` from the tensors that `load` returns by name."""
-        codes = load(self.codes)
+        codes = self._codes_from(load(self.codes))
         scale = load("weight_scale").reshape(self.parameter_shape)
-        if self.packing == "words":
-            codes = _from_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
-        elif not self.packing:
-            codes = self.to_blocks(codes.view(np.uint8)).view(self.qtype.storage) if self.block else codes
-            codes = codes.view(self.qtype.storage)
-            codes = pack(codes, self.qtype) if self.qtype.packed else codes
         if self.symmetric:
             return codes, scale, None
         zero_point = self.zero_points(load("weight_zero_point"))
         return codes, scale, np.asarray(zero_point.reshape(self.parameter_shape), order="C")
 
+    def _codes_from(self, stored: Array) -> Array:
+        """Return codes as a `QuantizedArray` has them, in blocks if blocks have several rows, from the stored ones."""
+        if self.packing == "words":
+            return _from_words(stored, self.shape[-1] if self.shape else 1, self.qtype)
+        if self.packing == "bytes":
+            return stored
+        # as bytes, since NumPy does not pad floats of ml_dtypes
+        in_blocks = self.to_blocks(stored.view(np.uint8)) if self.block else stored
+        codes = in_blocks.view(self.qtype.storage)
+        return pack(codes, self.qtype) if self.qtype.packed else codes
+
     def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
         """Return the form of some rows of a matrix and their loader; `start` is a multiple of blocks and words."""
-        height = {
+        # (3, 32): 3 rows of the stored tensor hold 32 rows of the matrix
+        stored_rows_per_rows = {
             self.codes: (1, 1),
             "weight_scale": (1, self.block[0] if self.block else 1),
             "weight_zero_point": (self.qtype.bits, 32) if self._packs_zero_point else (1, 1),
@@ -202,10 +237,11 @@ class StoredForm:
 
         def load_rows(name: str) -> Array:
             array = load(name)
-            if name not in height or (self.axis is None and name != self.codes):
+            is_for_all_rows = self.axis is None and name != self.codes
+            if name not in stored_rows_per_rows or is_for_all_rows:
                 return array
-            size, rows = height[name]
-            return array[start * size // rows : -(-stop * size // rows)]
+            stored_rows, rows = stored_rows_per_rows[name]
+            return array[start * stored_rows // rows : -(-stop * stored_rows // rows)]
 
         return replace(self, shape=(stop - start, *self.shape[1:])), load_rows
 
@@ -215,16 +251,20 @@ class StoredForm:
 
 def _to_words(packed: Array, length: int, qtype: QType) -> Array:
     """Return rows of `length` codes, packed as `fastq.pack` does or of int8, in words."""
-    return as_words(np.bitwise_xor(packed.view(np.uint8), _shift(length, qtype)))
+    return as_words(np.bitwise_xor(packed.view(np.uint8), _bits_of_qmin(length, qtype)))
 
 
 def _from_words(words: Array, length: int, qtype: QType) -> Array:
+    """Return the rows of `length` codes in words, packed as `fastq.pack` does or of int8."""
     packed = np.ascontiguousarray(words).view(np.uint8)[..., : packed_length(length, qtype)]
-    return (packed ^ _shift(length, qtype)).view(np.uint8 if qtype.packed else qtype.storage)
+    return (packed ^ _bits_of_qmin(length, qtype)).view(np.uint8 if qtype.packed else qtype.storage)
 
 
-def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
-    """Return the bits that turn a row of packed codes into codes minus qmin, and back; the padding stays zero."""
+def _bits_of_qmin(length: int, qtype: QType) -> NDArray[np.uint8]:
+    """Return the bits whose exclusive or with a row of packed codes is codes minus qmin, and back.
+
+    They are the highest bit of each code: in int4 the code 3 is 0011, and 3 minus -8 is 1011. The padding stays zero.
+    """
     lowest = np.full(length, qtype.qmin, qtype.storage)
     return pack(lowest, qtype) if qtype.packed else lowest.view(np.uint8)
 
@@ -235,22 +275,29 @@ def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
 def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
     """Return the stored form of a matrix for a scheme, in a model of a dtype."""
     weights = scheme.weights
-    strategy = scheme.weights.strategy
-    axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(strategy, -1)
-    is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits take one byte each there
-    packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""  # the first code in the lowest bits
-    scales = SCALES.get(weights.scale_dtype, dtype)
+    axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(weights.strategy, -1)
     return StoredForm(
         qtype=weights.qtype,
         shape=shape,
         axis=axis,
         block_size=weights.group_size,
         symmetric=weights.symmetric,
-        scale_dtype=scales,
-        packing=packing,
+        scale_dtype=SCALES.get(weights.scale_dtype, dtype),
+        packing=_packing_of(scheme),
         block=weights.block,
-        has_global_scale=strategy == "tensor_group",
+        has_global_scale=weights.strategy == "tensor_group",
     )
+
+
+def _packing_of(scheme: LayerScheme) -> str:
+    """Return the packing of codes in a scheme: the first code is in the lowest bits of a word or a byte.
+
+    Outside words, integers of fewer than 8 bits take one byte each.
+    """
+    if scheme.format == WORDS:
+        return "words"
+    is_packed_float = scheme.weights.kind == "float" and scheme.weights.qtype.packed
+    return "bytes" if is_packed_float else ""
 
 
 def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0) -> NDArray[np.float32]:
@@ -265,16 +312,21 @@ def array_of(
     codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
 ) -> QuantizedArray:
     """Return a matrix, or its blocks from `StoredForm.to_blocks`, from its codes and stored parameters."""
-    qtype = form.qtype
-    convention = "compressed-tensors"
     if weights.scale_dtype == E8M0:
         qtype = as_qtype(MICROSCALING[weights.bits])
         scale = stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
     else:
+        qtype = form.qtype
         scale = scale_values(stored, weights, factor)
-    zero = np.zeros(scale.shape, form.qtype.storage) if zero_point is None else zero_point
-    convention = convention if weights.kind == "int" else DEFAULT
-    params = QParams(scale, zero, qtype, form.axis, form.block_size, form.symmetric, convention)
+    params = QParams(
+        scale=scale,
+        zero_point=np.zeros(scale.shape, form.qtype.storage) if zero_point is None else zero_point,
+        dtype=qtype,
+        axis=form.axis,
+        block_size=form.block_size,
+        symmetric=form.symmetric,
+        convention="compressed-tensors" if weights.kind == "int" else DEFAULT,
+    )
     shape = codes.shape if form.block else form.shape
     return QuantizedArray(codes, params, shape)
 
@@ -282,11 +334,12 @@ def array_of(
 def as_signed(q: QuantizedArray) -> QuantizedArray:
     """Return a matrix of unsigned codes as signed codes with the same values, since only those are stored."""
     convention = as_convention(q.convention)
-    integer = convention.zero_point == "integer" and convention.decode == "point"
-    if q.dtype.name not in ("uint2", "uint4", "uint8") or not integer or len(q.shape) != 2 or q.axis not in (-1, 1):
+    has_integer_zero_points = convention.zero_point == "integer" and convention.decode == "point"
+    is_along_rows = len(q.shape) == 2 and q.axis in (-1, 1)
+    if q.dtype.name not in ("uint2", "uint4", "uint8") or not has_integer_zero_points or not is_along_rows:
         return q
     signed = as_qtype(q.dtype.name[1:])
-    codes = (q.codes ^ _shift(q.shape[1], signed)).view(np.uint8 if signed.packed else signed.storage)
+    codes = (q.codes ^ _bits_of_qmin(q.shape[1], signed)).view(np.uint8 if signed.packed else signed.storage)
     zero_point = (as_array(q.zero_point, "q.zero_point").astype(np.int16) + signed.qmin).astype(signed.storage)
     params = replace(q.qparams, dtype=signed, zero_point=zero_point, symmetric=not zero_point.any())
     return QuantizedArray(codes, params, q.shape)
@@ -298,26 +351,29 @@ def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
     is_matrix = len(q.shape) == 2 and 0 not in q.shape
     kept = granularity(q.axis, q.block_size, q.ndim).kept
     size = q.block_size
-    rows_or_all = {(): "tensor", (0,): "channel"}.get(kept) if is_matrix and not size else None
-    groups = is_matrix and kept == (1,)
-    if groups and (code in OF_FORMATS or (code == "float4_e2m1fn" and size == 16)):
+    # of a matrix with one scale, or with a scale for each row; empty for others
+    strategy_without_groups = {(): "tensor", (0,): "channel"}.get(kept, "") if is_matrix and not size else ""
+    is_in_groups = is_matrix and kept == (1,)
+    if is_in_groups and (code in OF_FORMATS or (code == "float4_e2m1fn" and size == 16)):
         return PRESETS[OF_FORMATS.get(code, "NVFP4A16")]
-    if groups and size and code in ("int2", "int4", "int8"):
-        weights = WeightScheme(q.dtype.bits, "int", "group", size, symmetric=q.symmetric)
-        return LayerScheme("", weights, WORDS)
+    if is_in_groups and size and code in ("int2", "int4", "int8"):
+        weights = WeightScheme(bits=q.dtype.bits, kind="int", strategy="group", group_size=size, symmetric=q.symmetric)
+        return LayerScheme(name="", weights=weights, format=WORDS)
     if code == "float8_e4m3fn":
-        folded = q.ndim == 4 and kept == (0, 2) and 0 not in q.shape
-        strategy = rows_or_all or ("group" if groups and size else "block" if folded else "")
+        is_in_blocks = q.ndim == 4 and kept == (0, 2) and 0 not in q.shape
+        strategy = strategy_without_groups or ("group" if is_in_groups and size else "block" if is_in_blocks else "")
         if strategy:
-            block = (q.shape[1], q.shape[3]) if folded else ()
-            return LayerScheme("", WeightScheme(8, "float", strategy, size, block), "float-quantized")
-    if code == "int8" and rows_or_all and q.symmetric:
-        return LayerScheme("", WeightScheme(8, "int", rows_or_all), "int-quantized")
+            block = (q.shape[1], q.shape[3]) if is_in_blocks else ()
+            weights = WeightScheme(bits=8, kind="float", strategy=strategy, group_size=size, block=block)
+            return LayerScheme(name="", weights=weights, format=FLOATS)
+    if code == "int8" and strategy_without_groups and q.symmetric:
+        weights = WeightScheme(bits=8, kind="int", strategy=strategy_without_groups)
+        return LayerScheme(name="", weights=weights, format=INTEGERS)
     description = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
     raise ValueError(f"{name} is {description}, which compressed-tensors has no format for")
 
 
-_AS_A_WHOLE = "pass the mapping of open_checkpoint itself, not a dict of it"
+_PASS_MAPPING = "pass the mapping of open_checkpoint itself, not a dict of it"
 
 
 def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
@@ -330,57 +386,67 @@ def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
     last_column = codes[:, :, -1, -1]
     if not (last_row.astype(np.float32).any() and last_column.astype(np.float32).any()):
         what = f"{name} ends with a row or column of zeros, which may be the padding of its last block"
-        raise ValueError(f"{what}: {_AS_A_WHOLE}")
+        raise ValueError(f"{what}: {_PASS_MAPPING}")
     return rows * height, columns * width
 
 
-@np.errstate(over="ignore")  # the scale of the tensor does not count then
-def _in_units(scale: Array, name: str) -> tuple[Array, np.float32]:
-    """Return float8 scales and the number that divides them, which give the float32 scales exactly."""
+@np.errstate(over="ignore")  # such a factor is not the one that is looked for
+def _float8_and_factor(scale: Array, name: str) -> tuple[Array, np.float32]:
+    """Return float8 scales and the number that divides them, which give the float32 scales exactly.
+
+    The largest scale is one of the 126 positive numbers of float8 divided by that number, so there are 126 candidates
+    for it, and their neighbours in float32, since the quotient was rounded.
+    """
     form = FLOAT_FORMATS["float8_e4m3fn"]
-    numbers = np.unique(scale)
+    distinct = np.unique(scale)
     codes = np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
-    stored = codes.astype(np.float32)
-    nearest = (stored[::-1] / numbers[-1].astype(np.float64)).astype(np.float32).view(np.int32)
-    candidates = nearest if numbers.size <= codes.size else nearest[:0]
-    for factor in (candidates + np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]).view(np.float32).reshape(-1):
-        table = stored / factor
-        places = np.searchsorted(table, numbers).clip(max=codes.size - 1)
-        if 0 < factor < np.inf and np.array_equal(table[places], numbers):
+    numbers = codes.astype(np.float32)
+    quotients = (numbers[::-1] / distinct[-1].astype(np.float64)).astype(np.float32)
+    neighbours = np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]
+    factors = (quotients.view(np.int32) + neighbours).view(np.float32).reshape(-1)
+    for factor in factors if distinct.size <= codes.size else ():
+        table = numbers / factor
+        places = np.searchsorted(table, distinct).clip(max=codes.size - 1)
+        if 0 < factor < np.inf and np.array_equal(table[places], distinct):
             return codes[np.searchsorted(table, scale)], factor
     what = f"{name} has scales that are not float8_e4m3fn numbers divided by one number, as nvfp4 requires"
-    raise ValueError(f"{what}: {_AS_A_WHOLE}, or quantize to 'nvfp4'")
+    raise ValueError(f"{what}: {_PASS_MAPPING}, or quantize to 'nvfp4'")
 
 
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
     """Return the stored tensors of a quantized matrix in a model of a dtype, or in float32 if scales would change."""
     form = form_of(scheme, _matrix_shape(q, scheme, name), dtype)
+    scale, factor = _scale_to_store(q, scheme, dtype, name)
+    numbers = scale.astype(np.float32)
+    is_signed = scheme.weights.kind == "int"  # integers may have scales below 0
+    magnitudes = np.abs(numbers) if is_signed else numbers
+    bad = numbers[~((magnitudes > 0) & (magnitudes < np.inf))]
+    if bad.size:
+        requirement = "finite and not 0" if is_signed else "positive and finite"
+        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be {requirement}")
+    stored = scale.view(np.uint8) if scheme.weights.scale_dtype == E8M0 else scale
+    return form.write(q.codes, stored, q.zero_point) | form.constants(float(factor))
+
+
+def _scale_to_store(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str) -> tuple[Array, np.float32]:
+    """Return scales in the dtype in which a scheme stores them, and the global scale, which is 1 in most schemes."""
     scale = as_array(q.scale, "q.scale")
-    factor = np.float32(1)
     if scheme.weights.scale_dtype == E8M0:
-        scale = scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False)
-    elif scheme.weights.scale_dtype == E4M3 and q.tensor_scale is None:
-        scale, factor = _in_units(scale.astype(np.float32), name)
-    elif scheme.weights.scale_dtype == E4M3:
+        return scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False), np.float32(1)
+    if scheme.weights.scale_dtype == E4M3 and q.tensor_scale is None:
+        return _float8_and_factor(scale.astype(np.float32), name)
+    if scheme.weights.scale_dtype == E4M3:
         with np.errstate(over="ignore", divide="ignore"):  # refused below
             factor = np.float32(1) / np.float32(q.tensor_scale)
         if not 0 < factor < np.inf:
             requirement = "whose stored reciprocal must be positive and finite in float32"
             raise ValueError(f"{name} has a tensor_scale of {q.tensor_scale}, {requirement}")
-    else:
-        with np.errstate(over="ignore"):  # float16 falls back to float32, float32 is refused
-            rounded = scale.astype(numpy_dtype(dtype))
-            single = scale.astype(np.float32)
-        scale = rounded if (rounded.astype(scale.dtype) == scale).all() else single
-    held = scale.astype(np.float32)
-    integers = scheme.weights.kind == "int"
-    size = np.abs(held) if integers else held
-    bad = held[~((size > 0) & (size < np.inf))]
-    if bad.size:
-        requirement = "finite and not 0" if integers else "positive and finite"
-        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be {requirement}")
-    scale = scale.view(np.uint8) if scheme.weights.scale_dtype == E8M0 else scale
-    return form.write(q.codes, scale, q.zero_point) | form.constants(float(factor))
+        return scale, factor
+    with np.errstate(over="ignore"):  # float16 falls back to float32, float32 is refused by the caller
+        rounded = scale.astype(numpy_dtype(dtype))
+        single = scale.astype(np.float32)
+    is_exact = (rounded.astype(scale.dtype) == scale).all()
+    return rounded if is_exact else single, np.float32(1)
 
 
 # The row of `LAYOUTS`
@@ -400,38 +466,55 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
 
 def read(reading: Reading) -> QuantizedArray:
     """Return the weight in some tensors, whose dtypes and shapes determine their form."""
-    codes = reading.matrix("weight_packed" if "weight_packed" in reading.tensors else "weight")
-    words = codes.dtype == np.int32
-    bits = reading.qtype.bits
-    kind = "float" if reading.qtype.element else "int"
-    rows, columns = codes.shape
-    if words:
+    stored_codes = reading.matrix("weight_packed" if "weight_packed" in reading.tensors else "weight")
+    rows, columns = stored_codes.shape
+    is_in_words = stored_codes.dtype == np.int32
+    if is_in_words:
         rows, columns = map(int, reading.of_shape("weight_shape", "int64", 2))
-    elif codes.dtype == np.uint8:
-        columns = columns * 8 // bits
+    elif stored_codes.dtype == np.uint8:
+        columns = columns * 8 // reading.qtype.bits
     if reading.qtype.name in OF_FORMATS:
         scheme = PRESETS[OF_FORMATS[reading.qtype.name]]
     else:
-        scales = reading.get("weight_scale")
-        count, groups = scales.shape if scales.ndim == 2 else (0, 1)
-        block: Shape = ()
-        strategy = "group" if groups > 1 or reading.block_size else "channel" if scales.ndim == 2 else "tensor"
-        if scales.ndim == 2 and kind == "float" and rows > count > 0 and not (rows % count or columns % groups):
-            strategy = "block"
-            block = (rows // count, columns // groups)
-        size = checked_block_size(reading.block_size, columns, groups) if strategy == "group" else 0
-        weights = WeightScheme(bits, kind, strategy, size, block, "weight_zero_point" not in reading.tensors)
-        scheme = LayerScheme("", weights, WORDS if words else f"{kind}-quantized")
+        weights = _weight_scheme_in(reading, rows, columns)
+        scheme = LayerScheme(name="", weights=weights, format=WORDS if is_in_words else f"{weights.kind}-quantized")
     form = form_of(scheme, (rows, columns), "")
     for name, (dtype, shape) in form.specs().items():
-        of_own = name == "weight_scale" and not dtype  # of any dtype of floats
-        reading.tensors[name] = reading.of_shape(name, "" if of_own else numpy_dtype(dtype).name, *shape)
-        if of_own:
-            reading.scales(name)
+        has_any_float_dtype = name == "weight_scale" and not dtype
+        expected = "" if has_any_float_dtype else numpy_dtype(dtype).name
+        reading.tensors[name] = reading.of_shape(name, expected, *shape)
+        if has_any_float_dtype:
+            reading.scales(name)  # refuses others, and numbers that are not finite
     factor = float(reading.tensors.get("weight_global_scale", np.ones(1))[0])
     codes, scale, zero_point = form.read(reading.tensors.__getitem__)
     q = array_of(codes, scale, zero_point, form, scheme.weights, factor)
     return without_zero_scales(q, "weight_scale")
+
+
+def _weight_scheme_in(reading: Reading, rows: int, columns: int) -> WeightScheme:
+    """Return the scheme of a matrix, by the shape of its scales: (1,), (rows, 1), (rows, groups) or that of blocks."""
+    kind = "float" if reading.qtype.element else "int"
+    scales = reading.get("weight_scale")
+    rows_of_scales, groups = scales.shape if scales.ndim == 2 else (0, 1)
+    may_have_blocks = kind == "float" and rows > rows_of_scales > 0
+    group_size = 0
+    block: Shape = ()
+    if may_have_blocks and rows % rows_of_scales == 0 and columns % groups == 0:
+        strategy = "block"
+        block = (rows // rows_of_scales, columns // groups)
+    elif groups > 1 or reading.block_size:
+        strategy = "group"
+        group_size = checked_block_size(reading.block_size, columns, groups)
+    else:
+        strategy = "channel" if scales.ndim == 2 else "tensor"
+    return WeightScheme(
+        bits=reading.qtype.bits,
+        kind=kind,
+        strategy=strategy,
+        group_size=group_size,
+        block=block,
+        symmetric="weight_zero_point" not in reading.tensors,
+    )
 
 
 COMPRESSED_TENSORS = Layout(

@@ -41,6 +41,7 @@ def bitround(call: Call, x: da.Array) -> da.Array:
 
 
 def _largest(x: Array) -> Array:
+    """Return the largest magnitude of a chunk, as a chunk with one element."""
     x = as_array_without_mask(x, "x")
     return np.full((1,) * x.ndim, in_own_thread(largest, x))
 
@@ -59,23 +60,23 @@ def bit_information(call: Call, x: da.Array) -> BitInformation:
     axis = bitrounding.axis_of_bit_pairs(dtype_in(x, "x"), x.ndim, call.options)
     blocks = np.moveaxis(np.array(x.to_delayed(), object).reshape(x.numblocks), axis, 0)
     blocks = blocks[[k for k, n in enumerate(x.chunks[axis]) if n]]  # an empty chunk has no neighbours
-    counted = []
+    lazy_counts = []
     for k, *others in np.ndindex(blocks.shape):
-        edge = dask.delayed(_first)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
-        counted.append(dask.delayed(_count_pairs)(blocks[(k, *others)], edge, axis))
-    nothing = np.zeros((0,) * x.ndim, x.dtype)
-    information: BitInformation = functools.reduce(
-        operator.add, dask.compute(counted)[0], _count_pairs(nothing, None, axis)
-    )
+        next_first = dask.delayed(_first_along)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
+        lazy_counts.append(dask.delayed(_count_pairs)(blocks[(k, *others)], next_first, axis))
+    no_pairs = _count_pairs(np.zeros((0,) * x.ndim, x.dtype), None, axis)
+    (counts,) = dask.compute(lazy_counts)
+    information: BitInformation = functools.reduce(operator.add, counts, no_pairs)
     return information
 
 
-def _first(x: Array, axis: int) -> Array:
+def _first_along(x: Array, axis: int) -> Array:
+    """Return the first elements of a chunk along an axis, which are neighbours of the last ones before."""
     first: Array = as_array_without_mask(x, "x").take([0], axis)
     return first
 
 
-def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
+def _count_pairs(x: Array, next_first: Array | None, axis: int) -> BitInformation:
     """Count the pairs within a chunk, and the pairs of its last elements with the first ones of the next chunk."""
     arguments = Call(
         operation=BIT_INFORMATION,
@@ -86,9 +87,9 @@ def _count_pairs(x: Array, edge: Array | None, axis: int) -> BitInformation:
         shape=None,
     )
     x = as_array_without_mask(x, "x")
-    of_chunk: BitInformation = in_task.run_call(x, arguments=arguments)
-    if edge is None:
-        return of_chunk
-    across = np.concatenate([x.take([-1], axis), edge], axis)
-    of_edge: BitInformation = in_task.run_call(across, arguments=arguments)
-    return of_chunk + of_edge
+    within: BitInformation = in_task.run_call(x, arguments=arguments)
+    if next_first is None:
+        return within
+    last_and_next = np.concatenate([x.take([-1], axis), next_first], axis)
+    across: BitInformation = in_task.run_call(last_and_next, arguments=arguments)
+    return within + across

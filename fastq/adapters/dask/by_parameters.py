@@ -56,14 +56,17 @@ def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     return blockwise(in_task.run_call, parts.all_axes, *operands, **options)
 
 
-def fake_quantize_with_both(call: Call, kept: results.QParams, x: da.Array) -> da.Array:
+def fake_quantize_by_two(call: Call, params_of_values: results.QParams, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with codes by the parameters of the call and values by other ones."""
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
-    dtype = dtype_of_fakes(x.dtype)
-    options = {**task_options_by_qparams(call, params), "kept": _template(kept), "dtype": dtype}
-    count = 2 + 2 * len(NUMBERS)  # of the operands before places
-    operands[count:count] = _operands(kept, parts)
+    options = {
+        **task_options_by_qparams(call, params),
+        "template_of_values": _template(params_of_values),
+        "dtype": dtype_of_fakes(x.dtype),
+    }
+    place = 2 + 2 * len(NUMBERS)  # behind x and the parameters of codes, each with its axes
+    operands[place:place] = _operands(params_of_values, parts)
     return blockwise(in_task.values_of_codes, parts.all_axes, *operands, token="fake_quantize", **options)
 
 
@@ -73,9 +76,12 @@ def task_options_by_qparams(call: Call, params: results.QParams) -> dict[str, An
 
 
 def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, PartedChunks, list[Any]]:
-    """Return the call, parameters in the dtypes that tasks need, their chunks, and the operands of tasks."""
+    """Return the call, parameters in the dtypes that tasks need, their chunks, and the operands of tasks.
+
+    Operands are arrays, each followed by its axes, as `dask.array.blockwise` takes them.
+    """
     dtype = dtype_in(x, "x")
-    params = _ready(call.qparams, x.shape, quantization.check_input(dtype))
+    params = _in_dtypes_of_tasks(call.qparams, x.shape, quantization.check_input(dtype))
     request_by_qparams(dtype, x.ndim, params, call.options)
     parts = PartedChunks(x.chunks, granularity(params.axis, params.block_size, x.ndim))
     call, places = with_noise(call, x.chunks)
@@ -95,25 +101,24 @@ def dequantize(call: Call, codes: da.Array) -> da.Array:
 def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, PartedChunks, list[Any]]:
     """Return parameters in the dtypes that tasks need, the chunks of values, and the operands of tasks on codes."""
     shape = call.shape
-    params_of_call = call.qparams
-    params = _ready(params_of_call, shape, params_of_call.compute_dtype)
+    params = _in_dtypes_of_tasks(call.qparams, shape, call.qparams.compute_dtype)
     qtype = params.dtype
-    channels_or_blocks = granularity(params.axis, params.block_size, len(shape))
-    parts = PartedChunks(value_chunks(codes.chunks, shape, qtype), channels_or_blocks)
+    sharing = granularity(params.axis, params.block_size, len(shape))
+    parts = PartedChunks(value_chunks(codes.chunks, shape, qtype), sharing)
     parts.check_aligned(qtype)
-    last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
+    last_sizes = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
-    return params, parts, [codes, index, *last, *_operands(params, parts)]
+    return params, parts, [codes, index, *last_sizes, *_operands(params, parts)]
 
 
 def _last_sizes(chunks: Chunks) -> tuple[Any, Any]:
-    """Return the number of values of each chunk along the last axis, for codes that share bytes."""
+    """Return the number of values of each chunk along the last axis, for codes that share bytes, and their axis."""
     if not chunks:
         return None, None
     return da.from_array(np.array(chunks[-1]), chunks=1), (len(chunks) - 1,)
 
 
-def _ready(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> results.QParams:
+def _in_dtypes_of_tasks(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> results.QParams:
     """Return parameters in the dtypes that tasks need; parameters in memory are checked at once."""
     if not isinstance(params, QParams):
         return check_qparams(params, shape, compute)
@@ -136,7 +141,11 @@ def _template(params: results.QParams) -> results.QParams:
 
 
 def _operands(params: results.QParams, parts: PartedChunks) -> list[Any]:
-    return [each for name in NUMBERS for each in _operand(getattr(params, name), parts, f"qparams.{name}")]
+    """Return the numbers of parameters in the chunks of their parts, each followed by its axes."""
+    operands: list[Any] = []
+    for name in NUMBERS:
+        operands += _operand(getattr(params, name), parts, f"qparams.{name}")
+    return operands
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------
@@ -187,11 +196,10 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, PartedChun
     name = call.operation.operands[0]
     request = request.with_granularity(name, x.shape, scale.shape, scale.size)
     parts = PartedChunks(x.chunks, request.granularity)
-    numbers_and_names = (
-        (_reshape_parameters(scale, parts), "scale"),
-        (_reshape_parameters(zero_point, parts), "zero_point"),
-    )
-    operands = [operand for numbers, what in numbers_and_names for operand in _operand(numbers, parts, what, name)]
+    operands = [
+        *_operand(_without_axes_of_one(scale, parts), parts, "scale", name),
+        *_operand(_without_axes_of_one(zero_point, parts), parts, "zero_point", name),
+    ]
     return request, parts, [x, parts.all_axes, *operands]
 
 
@@ -199,22 +207,25 @@ def requantize(call: Call, acc: da.Array) -> da.Array:
     """Return the graph of `fastq.requantize`."""
     _, _, multiplier, zero_point = call.operands
     bias = call.bias
-    is_lazy = isinstance(call.operands[2], da.Array)
+    is_lazy = isinstance(multiplier, da.Array)
     numbers = multiplier if is_lazy else as_array(multiplier, "multiplier")
     shapes = [operand.shape for operand in (numbers, bias) if operand is not None]
     request = requantization.requantize_request(dtype_in(acc, "acc"), acc.shape, call.options, *shapes)
-    if is_lazy:
+    if is_lazy:  # other arguments are checked at once, next to numbers that are right
         requantization.check_multiplier(numbers.dtype)
         numbers = np.ones(numbers.shape)
-    ready, zero_point, bias = request.ready(numbers, zero_point, bias)
+    numbers, zero_point, bias = request.ready(numbers, zero_point, bias)
     parts = PartedChunks(acc.chunks, request.granularity)
-    numbers_and_names = (multiplier if is_lazy else ready, "multiplier"), (bias, "bias")
-    operands = [operand for numbers, name in numbers_and_names for operand in _operand(numbers, parts, name, "acc")]
-    options_of_tasks = {
+    operands = [
+        *_operand(multiplier if is_lazy else numbers, parts, "multiplier", "acc"),
+        *_operand(bias, parts, "bias", "acc"),
+    ]
+    options: dict[str, Any] = {
         "zero_point": int(zero_point),
         "arguments": in_task.call_of_task(call, dtype=request.qtype, key=None),
+        "dtype": request.qtype.storage,
+        "token": "requantize",
     }
-    options = {**options_of_tasks, "dtype": request.qtype.storage, "token": "requantize"}
     return blockwise(in_task.requantize, parts.all_axes, acc, parts.all_axes, *operands, **options)
 
 
@@ -224,23 +235,29 @@ def _task_options_with_axes(call: Call, request: Request, dtype: Any) -> Call:
     return in_task.call_of_task(call, axis=axis, convention=request.coding.convention, dtype=dtype)
 
 
-def _reshape_parameters(numbers: Any, parts: PartedChunks) -> Any:
-    """Return raw parameters that kept all axes in the shape of their parts, if they are known to fit."""
+def _without_axes_of_one(numbers: Any, parts: PartedChunks) -> Any:
+    """Return raw parameters without the axes of length 1 that keep those of the array, as (C, 1, 1) for (C, H, W).
+
+    Other parameters stay as they are, also single numbers.
+    """
     shape = parts.shape
-    fits = tuple([n if a in parts.kept else 1 for a, n in enumerate(parts.shape)])
-    kept_all = numbers is not None and numbers.shape == fits and len(fits) != len(parts.kept) and numbers.size > 1
-    return numbers.reshape(parts.granularity.parameter_shape(shape)) if kept_all else numbers
+    with_all_axes = tuple([n if axis in parts.kept else 1 for axis, n in enumerate(shape)])
+    has_axes_of_one = len(with_all_axes) != len(parts.kept)
+    if numbers is not None and numbers.size > 1 and numbers.shape == with_all_axes and has_axes_of_one:
+        return numbers.reshape(parts.granularity.parameter_shape(shape))
+    return numbers
 
 
 def _operand(numbers: Any, parts: PartedChunks, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:
-    """Return parameters in the chunks of their parts, and their index; one number goes to all chunks."""
+    """Return parameters in the chunks of their parts, and their axes; one number goes to all chunks."""
     if numbers is None:
         return None, None
     if numbers.size == 1:
         return da.asarray(numbers).reshape(()), ()
     needed_shape = parts.granularity.parameter_shape(parts.shape)
     chunks = parts.parameter_chunks
-    if any(map(math.isnan, parts.shape if numbers.ndim == len(parts.shape) else needed_shape)):
+    shape_to_match = parts.shape if numbers.ndim == len(parts.shape) else needed_shape
+    if any(map(math.isnan, shape_to_match)):
         if not isinstance(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
             raise ValueError(
                 f"{array} has chunks of unknown sizes, so {name} cannot be matched to them: "

@@ -32,46 +32,51 @@ _PAIR = -1  # the index of the axis of minima and maxima
 
 def quantize(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` without parameters."""
-    request, parts = _request(call, x)
+    request, parts = _request_and_chunks(call, x)
     parts.check_aligned(request.qtype)
-    if not parts.within_chunks(request.qtype, request.coding.convention):
-        of_codes = _of_codes(request)
-        q = by_parameters.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, of_codes)), x)
-        if of_codes is request:
-            return q
-        return without_checks(QuantizedArray, q.codes, _by_ends(x, parts, request), q.shape)
-    quantized = _in_tasks(call, x, parts)
-    codes = codes_of(parts.chunks, request.qtype, in_task.field, quantized, parts.all_axes, attribute="codes")
-    return without_checks(QuantizedArray, codes, _fields(quantized, parts, request), x.shape)
+    if parts.within_chunks(request.qtype, request.coding.convention):
+        quantized = _in_one_pass(call, x, parts)
+        codes = codes_of(parts.chunks, request.qtype, in_task.field, quantized, parts.all_axes, attribute="codes")
+        return without_checks(QuantizedArray, codes, _params_in(quantized, parts, request), x.shape)
+    request_of_codes = _request_of_codes(request)
+    params_of_codes = _params_of_ranges(x, parts, request_of_codes)
+    q = by_parameters.quantize_with_qparams(_second_pass(call, params_of_codes), x)
+    if request_of_codes is request:
+        return q
+    return without_checks(QuantizedArray, q.codes, _params_of_ranges(x, parts, request), q.shape)
 
 
 def fake_quantize(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` without parameters."""
-    request, parts = _request(call, x)
+    request, parts = _request_and_chunks(call, x)
     parts.check_aligned()
     if parts.within_chunks(request.qtype, request.coding.convention):
-        return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
-    params = _by_ends(x, parts, request)
-    of_codes = _of_codes(request)
-    if of_codes is request:
+        return _in_one_pass(call, x, parts, dtype_of_fakes(x.dtype))
+    params = _params_of_ranges(x, parts, request)
+    request_of_codes = _request_of_codes(request)
+    if request_of_codes is request:
         return by_parameters.fake_quantize_with_qparams(_second_pass(call, params), x)
-    by_codes = _second_pass(call._replace(operation=QUANTIZE), _by_ends(x, parts, of_codes))
-    return by_parameters.fake_quantize_with_both(by_codes, params, x)
+    params_of_codes = _params_of_ranges(x, parts, request_of_codes)
+    call_of_codes = _second_pass(call._replace(operation=QUANTIZE), params_of_codes)
+    return by_parameters.fake_quantize_by_two(call_of_codes, params, x)
 
 
-def _of_codes(request: Request) -> Request:
-    """Return the request for the parameters that codes are computed with; the same one if these are kept."""
+def _request_of_codes(request: Request) -> Request:
+    """Return the request for the parameters that codes are computed with: the same one, or with scales not rounded.
+
+    Some systems round scales to store them, and compute codes with those from before.
+    """
     convention = as_convention(request.convention)
     return request if convention.codes_by == "stored" else request._replace(convention=convention.before_rounding)
 
 
 def choose_qparams(call: Call, x: da.Array) -> QParams:
     """Return the graph of `fastq.choose_qparams`."""
-    request, parts = _request(call, x)
+    request, parts = _request_and_chunks(call, x)
     parts.check_aligned()
     if parts.within_chunks(request.qtype, request.coding.convention):
-        return _fields(_in_tasks(call, x, parts), parts, request)
-    return _by_ends(x, parts, request)
+        return _params_in(_in_one_pass(call, x, parts), parts, request)
+    return _params_of_ranges(x, parts, request)
 
 
 def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
@@ -82,7 +87,8 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
     return ends[0], ends[1]
 
 
-def _request(call: Call, x: da.Array) -> tuple[Request, PartedChunks]:
+def _request_and_chunks(call: Call, x: da.Array) -> tuple[Request, PartedChunks]:
+    """Return the request of a call, checked as far as it does not depend on elements, and the chunks of x."""
     importance = call.operands[2]
     request = request_by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
     if importance is not None:
@@ -91,7 +97,8 @@ def _request(call: Call, x: da.Array) -> tuple[Request, PartedChunks]:
     return request, PartedChunks(x.chunks, request.granularity)
 
 
-def _in_tasks(call: Call, x: da.Array, parts: PartedChunks, dtype: Any = object) -> da.Array:
+def _in_one_pass(call: Call, x: da.Array, parts: PartedChunks, dtype: Any = object) -> da.Array:
+    """Return an array of a task for each chunk, which makes the whole call on it."""
     call, places = with_noise(call, x.chunks)
     options_of_tasks = {"arguments": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
     absent = (None, None)
@@ -118,16 +125,15 @@ def _as_dask(importance: Any) -> da.Array:
 
 
 def _second_pass(call: Call, params: QParams) -> Call:
+    """Return the call that quantizes with parameters from the ranges of the first pass."""
     saturate = call.options.saturate
-    nan = call.options.nan
-    rounding = call.options.rounding
-    options = QuantizeOptions(saturate=saturate, nan=nan, key=params.key, rounding=rounding)
-    types = (type(saturate),)
+    options = QuantizeOptions(saturate=saturate, nan=call.options.nan, key=params.key, rounding=call.options.rounding)
     operation = QUANTIZE_WITH_QPARAMS if call.operation is QUANTIZE else FAKE_QUANTIZE_WITH_QPARAMS
-    return call._replace(operation=operation, qparams=params, options=options, types=types)
+    return call._replace(operation=operation, qparams=params, options=options, types=(type(saturate),))
 
 
-def _by_ends(x: da.Array, parts: PartedChunks, request: Request) -> QParams:
+def _params_of_ranges(x: da.Array, parts: PartedChunks, request: Request) -> QParams:
+    """Return lazy parameters from the ranges of parts, which lie in several chunks."""
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(
@@ -141,7 +147,7 @@ def _by_ends(x: da.Array, parts: PartedChunks, request: Request) -> QParams:
     )
     options_of_tasks = {"dtype": object, "concatenate": True, "token": "qparams", "target": target}
     params = blockwise(in_task.params_of, index, ends, (_PAIR, *index), **options_of_tasks)
-    return _fields(params, PartedChunks(ends.chunks[1:], Granularity(index)), request)
+    return _params_in(params, PartedChunks(ends.chunks[1:], Granularity(index)), request)
 
 
 def _ends(x: da.Array, parts: PartedChunks, nan: str) -> da.Array:
@@ -158,15 +164,16 @@ def _ends(x: da.Array, parts: PartedChunks, nan: str) -> da.Array:
     return da.reduction(ends, in_task.widest, in_task.widest_of_all, **steps)
 
 
-def _fields(made: da.Array, parts: PartedChunks, request: Request) -> QParams:
+def _params_in(results: da.Array, parts: PartedChunks, request: Request) -> QParams:
     """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
     chunks = dict(zip(parts.kept, parts.parameter_chunks, strict=True))
     like = request.params_without_numbers
-    numbers_by_name = {}
+    depends_on_array = request.coding.convention.scales_by_array(request.qtype)
+    lazy_numbers = {}
     for name in NUMBERS:
-        numbers = getattr(like, name)
-        if name == "tensor_scale" and not request.coding.convention.scales_by_array(request.qtype):
-            numbers_by_name[name] = None if numbers is None else da.from_array(numbers)
+        numbers = getattr(like, name)  # empty, of the right dtype
+        if name == "tensor_scale" and not depends_on_array:  # a constant of the convention, or None
+            lazy_numbers[name] = None if numbers is None else da.from_array(numbers)
         elif numbers is not None:
             options_of_tasks: dict[str, Any] = {
                 "dtype": numbers.dtype,
@@ -175,5 +182,5 @@ def _fields(made: da.Array, parts: PartedChunks, request: Request) -> QParams:
                 "attribute": name,
             }
             index = parts.kept if name != "tensor_scale" else ()
-            numbers_by_name[name] = blockwise(in_task.field, index, made, parts.all_axes, **options_of_tasks)
-    return with_lazy_numbers(like, **numbers_by_name)
+            lazy_numbers[name] = blockwise(in_task.field, index, results, parts.all_axes, **options_of_tasks)
+    return with_lazy_numbers(like, **lazy_numbers)

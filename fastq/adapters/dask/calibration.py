@@ -42,8 +42,10 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
 
 
 def _unchanged(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
+    """Return a calibrator: the first step of a reduction of dask, which has nothing to do."""
     return calibrator
 
 
 def _merge(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Return a calibrator with the data of several, which dask passes in lists within lists."""
     return functools.reduce(operator.or_, flatten([calibrators], container=list))

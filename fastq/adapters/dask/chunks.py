@@ -27,20 +27,19 @@ class PartedChunks:
 
     chunks: Chunks  # chunks of each axis; NaN if dask does not know them
     granularity: Granularity  # what each parameter belongs to
-    # axes of the array, those that parameters have too, and those that they don't have
     all_axes: Index = field(init=False)
-    kept: Index = field(init=False)
-    reduced: Index = field(init=False)
+    kept: Index = field(init=False)  # axes that parameters have, too
+    reduced: Index = field(init=False)  # all other axes
     blocks: Index = field(init=False)  # elements in a block along each axis: 1 along those without blocks
 
     def __post_init__(self) -> None:
         ndim = len(self.chunks)
         block_size = self.granularity.block_size
         kept = self.granularity.parameter_axes(ndim)
-        along = self.granularity.kept if block_size else ()
+        block_axes = self.granularity.kept if block_size else ()
         reduced = tuple(axis for axis in range(ndim) if axis not in kept)
-        blocks = tuple(block_size if axis in along else 1 for axis in range(ndim))
-        vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced, blocks=blocks)
+        blocks = tuple(block_size if axis in block_axes else 1 for axis in range(ndim))
+        vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced, blocks=blocks)  # it is frozen
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,6 +85,7 @@ def value_chunks(chunks: Chunks, shape: tuple[int, ...], qtype: QType) -> Chunks
 
 
 def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:
+    """Raise ValueError unless all chunks of an axis but the last one are multiples; unknown sizes are NaN."""
     wrong: list[Any] = [size for size in sizes[:-1] if size % multiple]
     if multiple == 1 or not wrong:
         return
@@ -113,9 +113,9 @@ def with_noise(call: Call, chunks: Chunks) -> tuple[Call, list[Any]]:
         )
     steps = steps_of(sizes)
     places = []
-    for axis, (step, each) in enumerate(zip(steps, chunks, strict=True)):
-        first = step * np.cumsum((0, *each[:-1]), dtype=np.int64)
-        places += [da.from_array(first, chunks=1), (axis,)]
+    for axis, (step, sizes_of_chunks) in enumerate(zip(steps, chunks, strict=True)):
+        places_of_chunks = step * np.cumsum((0, *sizes_of_chunks[:-1]), dtype=np.int64)
+        places += [da.from_array(places_of_chunks, chunks=1), (axis,)]
     return call._replace(noise=call.noise._replace(steps=steps)), places
 
 
@@ -138,6 +138,7 @@ def as_array_without_mask(chunk: Any, name: str) -> Any:
 
 
 def _mask_message(name: str) -> str:
+    """Return the error about an array with masked chunks."""
     return f"{name} has masked chunks, whose masks would be lost; pass dask.array.ma.filled({name}, value)"
 
 

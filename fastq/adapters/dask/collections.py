@@ -59,6 +59,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._from_computed, ()
 
     def _from_computed(self, computed: list[Any]) -> Any:
+        """Return the object in memory, given the results of `__dask_keys__`."""
         finished = {}
         for (name, part), result in zip(self._parts.items(), computed, strict=True):
             finalize, extra = part.__dask_postcompute__()
@@ -69,6 +70,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._from_persisted, ()
 
     def _from_persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
+        """Return the object with a graph whose results are in memory."""
         rebuilt = {}
         for name, part in self._parts.items():
             rebuild, extra = part.__dask_postpersist__()
@@ -96,6 +98,7 @@ class QParams(_Collection, results.QParams):
     def __post_init__(self) -> None:
         """Check everything except the numbers, which are not known yet."""
         lazy = {name: number for name in NUMBERS if isinstance(number := getattr(self, name), da.Array)}
+        # the checks see empty arrays of NumPy instead of lazy numbers, and make arrays of others
         self.__dict__.update({name: number._meta for name, number in lazy.items()})
         super().__post_init__()
         self.__dict__.update({name: lazy.get(name, _in_one_chunk(getattr(self, name))) for name in NUMBERS})
@@ -113,6 +116,7 @@ class QParams(_Collection, results.QParams):
 
 
 def _in_one_chunk(numbers: NDArray[Any] | None) -> da.Array | None:
+    """Return numbers in memory as an array of dask; None without any."""
     return None if numbers is None else da.from_array(numbers, chunks=-1)
 
 

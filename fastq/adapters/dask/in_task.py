@@ -59,7 +59,9 @@ def run_call(
     return result.codes if arguments.operation is QUANTIZE_WITH_QPARAMS else result
 
 
-def values_of_codes(x: Array, *numbers_and_places: Any, arguments: Call, template: QParams, kept: QParams) -> Array:
+def values_of_codes(
+    x: Array, *numbers_and_places: Any, arguments: Call, template: QParams, template_of_values: QParams
+) -> Array:
     """Return the values of the codes of a chunk: codes by the first numbers, values by the second ones.
 
     Numbers are a scale, a zero point and a tensor scale; places follow, as in `run_call`.
@@ -68,15 +70,19 @@ def values_of_codes(x: Array, *numbers_and_places: Any, arguments: Call, templat
     numbers_of_values = numbers_and_places[3:6]
     places = numbers_and_places[6:]
     codes = run_call(x, *numbers_of_codes, *places, arguments=arguments, template=template)
-    q = without_checks(QuantizedArray, codes, with_values(kept, *numbers_of_values), x.shape)
+    q = without_checks(QuantizedArray, codes, with_values(template_of_values, *numbers_of_values), x.shape)
     return cast(Array, in_own_thread(functools.partial(q.dequantize, dtype=dtype_of_fakes(native(x.dtype)))))
 
 
 def dequantize(codes: Array, last: Array | None, *numbers: Array | None, arguments: Call, template: QParams) -> Any:
-    """Return the values of codes; for packed codes `last` is their number along the last axis."""
-    packed = () if last is None else (*codes.shape[:-1], int(last[0]))
-    shape = packed if template.dtype.packed else codes.shape
+    """Return the values of codes; for packed codes `last` is their number along the last axis, None for a scalar."""
+    shape = _shape_of_packed(codes, last) if template.dtype.packed else codes.shape
     return run_call(codes, *numbers, arguments=arguments._replace(shape=shape), template=template)
+
+
+def _shape_of_packed(codes: Array, last: Array | None) -> tuple[int, ...]:
+    """Return the shape of the values of codes that share bytes; `last` is their number along the last axis."""
+    return () if last is None else (*codes.shape[:-1], int(last[0]))
 
 
 def requantize(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, arguments: Call) -> Any:
@@ -144,27 +150,33 @@ def field(results: Any, *, attribute: str) -> Array:
 def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     """Return minima and maxima of the parts of a chunk along a new first axis; reduced axes have one element."""
     x = as_array_without_mask(x, "x")
-    shape = granularity.parameter_shape(x.shape)
-    axes = granularity.axes
-    size = granularity.block_size
     if x.size:
-        options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
-        arguments = Call(
-            operation=MINMAX,
-            operands=NOTHING,
-            qparams=None,
-            options=options,
-            types=(type(options.axis), int),
-            shape=None,
-        )
-        lo_and_hi = np.stack(run_call(x, arguments=arguments))
+        lo_and_hi = _minmax(x, granularity, nan)
     else:
+        shape = granularity.parameter_shape(x.shape)
         lo_and_hi = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
-    kept = granularity.parameter_axes(x.ndim)
-    return np.expand_dims(lo_and_hi, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
+    parameter_axes = granularity.parameter_axes(x.ndim)
+    return np.expand_dims(lo_and_hi, tuple(axis + 1 for axis in range(x.ndim) if axis not in parameter_axes))
+
+
+def _minmax(x: Array, granularity: Granularity, nan: str) -> Array:
+    """Return minima and maxima of the parts of a chunk that has elements, along a new first axis."""
+    axes = granularity.axes
+    block_size = granularity.block_size
+    options = MinMaxOptions(axes[0] if axes and block_size else axes, block_size, nan)
+    arguments = Call(
+        operation=MINMAX,
+        operands=NOTHING,
+        qparams=None,
+        options=options,
+        types=(type(options.axis), int),
+        shape=None,
+    )
+    return np.stack(run_call(x, arguments=arguments))
 
 
 def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return a minimum and a maximum that change no others."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max, np.iinfo(dtype).min
     return math.inf, -math.inf
@@ -172,7 +184,8 @@ def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     """Return the smallest minimum and the largest maximum."""
-    lo, hi = pairs[:1].min(axis=axis, keepdims=keepdims), pairs[1:].max(axis=axis, keepdims=keepdims)
+    lo = pairs[:1].min(axis=axis, keepdims=keepdims)
+    hi = pairs[1:].max(axis=axis, keepdims=keepdims)
     return np.concatenate([lo, hi])
 
 

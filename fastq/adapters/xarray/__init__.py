@@ -115,46 +115,44 @@ def pack(
         as_choice(out_of_range, "out_of_range", ("clamp",))
     floats = datasets.floats(ds)
     not_packed = data_variables.not_to_pack(ds) | data_variables.exclusions(ds, exclude)
-    unclear = {
-        name: reason
-        for name in floats
-        if name not in not_packed and (reason := data_variables.not_numbers(floats[name]))
-    }
+    unclear = data_variables.unclear(floats, not_packed)
     for name, reason in unclear.items():
         warn_caller(data_variables.stays(name, reason))
     not_packed |= unclear
     to_pack = [name for name in floats if name not in not_packed]
-    alike, unpacked = _packings_like({} if like is None else like.data_vars, to_pack)
-    not_packed |= unpacked
+    packings_of_like, not_packed_in_like = _packings_like({} if like is None else like.data_vars, to_pack)
+    not_packed |= not_packed_in_like
     data = {name: variable for name, variable in floats.items() if name not in not_packed}
-    bounds, pairs = _by_name(max_error, ranges, data, not_packed)
-    if both := [name for name in pairs if name in alike]:
+    bounds, expected_ranges = _bounds_and_ranges(max_error, ranges, data, not_packed)
+    if both := [name for name in expected_ranges if name in packings_of_like]:
         raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
     missing = {name: missing_values.missing(name, variable) for name, variable in data.items()}
-    needed = [name for name in data if out_of_range is None or name not in pairs | alike]
-    chunked = [name for name in needed if data[name].chunks is not None]
-    extremes_of_chunked = _extremes_of([(datasets.values_of(name, data[name]), missing[name]) for name in chunked])
-    ranges_of_data = dict(zip(chunked, extremes_of_chunked, strict=True))
+    # with "clamp", values out of an expected range need not be found
+    needs_range_of_data = [
+        name for name in data if out_of_range is None or name not in expected_ranges | packings_of_like
+    ]
+    ranges_of_data = _ranges_of_lazy({name: data[name] for name in needs_range_of_data}, missing)
     packed = {}
     for name, variable in data.items():
         values = datasets.values_of(name, variable)
-        if name in needed and name not in ranges_of_data:
-            ranges_of_data |= {name: _extremes_of([(values, missing[name])])[0]}
+        if name in needs_range_of_data and name not in ranges_of_data:
+            (ranges_of_data[name],) = _extremes_of([(values, missing[name])])
         extremes = ranges_of_data.get(name)
-        bound = bounds.get(name)
         if extremes is not None:
             _check_range(name, extremes)
-        if name in alike:
-            packings = [alike[name]]
+        bound = bounds.get(name)
+        if name in packings_of_like:
+            packing = _first_within(name, bound, [packings_of_like[name]])
+            limits = packing.limits(variable.attrs, None, extremes)  # other limits are those of like
         else:
-            packings = _possible_packings(variable, qtype, bound, (ranges_of_data | pairs)[name])
-        chosen_packing = _first_within(name, bound, packings)
-        limits = chosen_packing.limits(variable.attrs, None if name in alike else missing[name], extremes)
-        codes = _pack_values(name, values, missing[name], extremes, chosen_packing)
+            range_to_pack = (ranges_of_data | expected_ranges)[name]
+            packing = _first_within(name, bound, _possible_packings(variable, qtype, bound, range_to_pack))
+            limits = packing.limits(variable.attrs, missing[name], extremes)
+        codes = _pack_values(name, values, missing[name], extremes, packing)
         del values  # before the next ones are read
-        attributes, encoding = _attributes_and_encoding(variable, limits | chosen_packing.attributes)
-        if chosen_packing.fill is not None:
-            encoding["fill_value"] = chosen_packing.stored_fill  # of cells that a zarr 3 store lacks
+        attributes, encoding = _attributes_and_encoding(variable, limits | packing.attributes)
+        if packing.fill is not None:
+            encoding["fill_value"] = packing.stored_fill  # of cells that a zarr 3 store lacks
         packed[name] = xarray.Variable(variable.dims, codes, attributes, encoding)
     result: Dataset = ds.assign(packed)
     return result
@@ -266,35 +264,52 @@ def _format(dtype: Any) -> QType:
     return as_qtype(as_choice(dtype, "dtype", FORMATS))
 
 
-def _pair(name: Any, pair: Any, variable: Variable) -> Array:
-    """Return the range of a variable, in the type to compute in."""
-    ends_of_pair = pair if isinstance(pair, (list, tuple)) else ()
-    ends = [as_float(each, f"ranges of {name!r}", -math.inf, math.inf) for each in ends_of_pair]
+def _expected_range(name: Any, pair: Any, variable: Variable) -> Array:
+    """Return the range of a variable that a caller expects, in the type to compute in."""
+    numbers = pair if isinstance(pair, (list, tuple)) else ()
+    ends = [as_float(number, f"ranges of {name!r}", -math.inf, math.inf) for number in numbers]
     dtype = np.result_type(native(variable.dtype), np.float32)
     with np.errstate(over="ignore"):
-        dtype_ends = np.array(ends).astype(dtype)
-    if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1] or np.isinf(dtype_ends).any():
+        ends_in_dtype = np.array(ends).astype(dtype)
+    is_range = len(ends) == 2 and ends[0] < ends[1] and math.isfinite(ends[1] - ends[0])
+    if not is_range or np.isinf(ends_in_dtype).any():
         what_it_is = f"{shown(pair)}, but finite numbers of {dtype}, the first below the second"
         raise ValueError(f"ranges of {name!r} must be the smallest and the largest value, not {what_it_is}")
-    return dtype_ends
+    return ends_in_dtype
 
 
 def _packings_like(like: Mapping[Any, Any], names: list[Any]) -> tuple[dict[Any, CfPacking], dict[Any, str]]:
-    """Return the packings of variables in another Dataset, and its unpacked variables with the reason."""
-    packings = {name: packing_of_variable(name, like[name]) for name in names if name in like}
-    alike = {name: packing_or_none for name, packing_or_none in packings.items() if packing_or_none is not None}
-    return alike, {name: "it is not packed in like" for name in packings if name not in alike}
+    """Return the packings of variables in another Dataset, and the variables that it does not pack, with the reason."""
+    packings: dict[Any, CfPacking] = {}
+    not_packed: dict[Any, str] = {}
+    for name in names:
+        if name in like:
+            packing = packing_of_variable(name, like[name])
+            if packing is None:
+                not_packed[name] = "it is not packed in like"
+            else:
+                packings[name] = packing
+    return packings, not_packed
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
+def _ranges_of_lazy(
+    variables: Mapping[Any, Variable], missing: Mapping[Any, missing_values.Missing | None]
+) -> dict[Any, Array]:
+    """Return the ranges of the variables with chunks, all computed at once, so that each chunk is read once."""
+    names = [name for name, variable in variables.items() if variable.chunks is not None]
+    extremes = _extremes_of([(datasets.values_of(name, variables[name]), missing[name]) for name in names])
+    return dict(zip(names, extremes, strict=True))
+
+
 def _extremes_of(arrays: Iterable[tuple[Any, missing_values.Missing | None]]) -> list[Array]:
     """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
-    parts = [_ranges_of_chunks(*array) for array in arrays]
-    if any(not isinstance(part, tuple) for array in parts for part in array):
-        parts = _dask().compute(parts)[0]
-    lows_and_highs = [np.array(array).T for array in parts]
+    ranges_of_chunks = [_ranges_of_chunks(data, missing) for data, missing in arrays]
+    if any(not isinstance(ends, tuple) for ranges_of_array in ranges_of_chunks for ends in ranges_of_array):
+        (ranges_of_chunks,) = _dask().compute(ranges_of_chunks)
+    lows_and_highs = [np.array(ranges_of_array).T for ranges_of_array in ranges_of_chunks]
     return [np.array([np.fmin.reduce(lows), np.fmax.reduce(highs)]) for lows, highs in lows_and_highs]
 
 
@@ -331,15 +346,15 @@ def _extremes(x: Array, missing: missing_values.Missing | None) -> tuple[Any, An
 # --- variables --------------------------------------------------------------------------------------------------------
 
 
-def _by_name(
+def _bounds_and_ranges(
     max_error: Any, ranges: Any, data: dict[Any, Variable], unchanged: dict[Any, str]
 ) -> tuple[dict[Any, float], dict[Any, Array]]:
-    """Return the bounds of errors and the ranges that are given, by the names of variables."""
+    """Return the bounds of errors and the ranges that a caller passes, by the names of variables."""
     bounds = datasets.check_names("max_error", "numbers", max_error, data, unchanged)
     pairs = datasets.check_names("ranges", "pairs of numbers", ranges, data, unchanged)
     return (
         {name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf) for name, bound in bounds.items()},
-        {name: _pair(name, pair, data[name]) for name, pair in pairs.items()},
+        {name: _expected_range(name, pair, data[name]) for name, pair in pairs.items()},
     )
 
 
@@ -349,10 +364,10 @@ def _check_range(name: Any, extremes: Array) -> None:
         raise ValueError(
             f"ds has no value of {name!r} within its valid limits: remove them from attrs, or correct them"
         )
-    _check(name, extremes)
+    _check_are_data(name, extremes)
 
 
-def _check(name: Any, extremes: tuple[Any, Any] | Array) -> None:
+def _check_are_data(name: Any, extremes: tuple[Any, Any] | Array) -> None:
     """Raise ValueError for a minimum or a maximum that is not data."""
     if np.isinf(extremes).any() and extremes[0] <= extremes[1]:
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
@@ -368,56 +383,71 @@ def _possible_packings(variable: Variable, qtype: QType, bound: float | None, ex
     return [packing_of_range(extremes, candidate, as_signed) for candidate in qtypes]
 
 
-def _first_within(name: Any, bound: float | None, ways: list[CfPacking]) -> CfPacking:
-    """Return the first packing within the bound."""
+def _first_within(name: Any, bound: float | None, packings: list[CfPacking]) -> CfPacking:
+    """Return the first packing whose error is within the bound; raise ValueError if there is none."""
     if bound is None:
-        return ways[0]
-    for candidate in ways:
-        if candidate.max_error <= bound:
-            return candidate
-    lo, hi = candidate.ends
-    codes = f"{candidate.dtype} from {lo:.7g} to {hi:.7g}"
-    advice = "fastq.xarray.bitround leaves it a float and takes any max_error"
-    if candidate.has_gap:
+        return packings[0]
+    for packing in packings:
+        if packing.max_error <= bound:
+            return packing
+    finest = packings[-1]
+    lo, hi = finest.ends
+    codes = f"{finest.dtype} from {lo:.7g} to {hi:.7g}"
+    if finest.has_gap:
         advice = "like has its fill value among the codes of numbers"
-    elif candidate.rounding_error <= bound and candidate.scale.dtype == np.float32:
+    elif finest.rounding_error <= bound and finest.scale.dtype == np.float32:
         advice = "most of that is the rounding of float32, which astype('float64') avoids"
-    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {candidate.max_error:.3g}; {advice}")
+    else:
+        advice = "fastq.xarray.bitround leaves it a float and takes any max_error"
+    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {finest.max_error:.3g}; {advice}")
 
 
 def _pack_values(
-    name: Any,
-    data: Any,
-    missing: missing_values.Missing | None,
-    extremes: Array | None,
-    variable_packing: CfPacking,
+    name: Any, data: Any, missing: missing_values.Missing | None, extremes: Array | None, packing: CfPacking
 ) -> Any:
-    if extremes is not None and not variable_packing.has(extremes):
+    """Return the codes of values, lazily if these are lazy; raise ValueError if their range is not that of codes.
+
+    Without `extremes` the values are checked, for what is no data, when they are packed.
+    """
+    if extremes is not None and not packing.has(extremes):
         lo, hi = extremes
-        first, last = variable_packing.ends
+        first, last = packing.ends
         raise ValueError(
             f"ds has values from {lo} to {hi} in {name!r}, but its codes are for {first:.7g} to {last:.7g}; "
             "out_of_range='clamp' takes the nearest of these"
         )
-    unchecked = () if extremes is not None else (name,)
-    return datasets.by_chunks(_codes, data, variable_packing, missing, *unchecked, dtype=variable_packing.stored)
+    if extremes is None:
+        return datasets.by_chunks(_encode_checked, data, packing, missing, name, dtype=packing.stored)
+    return datasets.by_chunks(_encode, data, packing, missing, dtype=packing.stored)
 
 
 @in_standard_mode_when_called
-def _codes(x: Array, variable_packing: CfPacking, missing: missing_values.Missing | None, *unchecked: Any) -> Array:
-    """Return the codes of values, checked if the range is known only from the values."""
-    for name in unchecked:
-        _check(name, _extremes(x, missing))
-    return variable_packing.encode(x, missing)
+def _encode(x: Array, packing: CfPacking, missing: missing_values.Missing | None) -> Array:
+    """Return the codes of values."""
+    return packing.encode(x, missing)
+
+
+@in_standard_mode_when_called
+def _encode_checked(x: Array, packing: CfPacking, missing: missing_values.Missing | None, name: Any) -> Array:
+    """Return the codes of values; raise ValueError if some are no data."""
+    _check_are_data(name, _extremes(x, missing))
+    return packing.encode(x, missing)
 
 
 def _attributes_and_encoding(
     variable: Variable, new_attributes: dict[str, Any]
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return the attributes and the encoding of codes: those of the floats that hold of codes too, and new ones."""
     of_floats = (*OF_PACKING, *_OF_FLOATS)
-    dropped = (*of_floats, *missing_values.OF_LIMITS, "actual_range")
-    attributes, encoding = (
-        {key: value for key, value in noted.items() if key not in left and not data_variables.is_of_quantization(key)}
-        for noted, left in ((variable.attrs, dropped), (variable.encoding, (*of_floats, "original_shape")))
-    )
+    attributes = _without_keys(variable.attrs, (*of_floats, *missing_values.OF_LIMITS, "actual_range"))
+    encoding = _without_keys(variable.encoding, (*of_floats, "original_shape"))
     return attributes | new_attributes, encoding
+
+
+def _without_keys(attributes: Mapping[Any, Any], keys: tuple[str, ...]) -> dict[Any, Any]:
+    """Return attributes without some of them, and without those that say how floats were rounded."""
+    return {
+        key: value
+        for key, value in attributes.items()
+        if key not in keys and not data_variables.is_of_quantization(key)
+    }

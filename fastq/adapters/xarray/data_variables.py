@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,14 +57,19 @@ def not_to_pack(ds: Dataset) -> dict[Any, str]:
 
 
 def _parts_of_coordinates(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
-    """Yield names of parts of coordinate systems, with the variable and the attribute that names them."""
-    of_all = (ds.encoding | ds.attrs).get("coordinates")
-    owners = [("ds", {"coordinates": of_all}), *((n, v.encoding | v.attrs) for n, v in ds.variables.items())]
-    for owner, noted in owners:
-        for key, text in noted.items():
+    """Yield names of parts of coordinate systems, with the variable and the attribute that names them.
+
+    cell_measures = "area: cell_area" names cell_area, and area is a role; in a grid_mapping both are variables.
+    """
+    coordinates_of_ds = (ds.encoding | ds.attrs).get("coordinates")
+    attributes_by_owner: list[tuple[Any, dict[Any, Any]]] = [("ds", {"coordinates": coordinates_of_ds})]
+    attributes_by_owner += [(name, variable.encoding | variable.attrs) for name, variable in ds.variables.items()]
+    for owner, attributes in attributes_by_owner:
+        for key, text in attributes.items():
             if isinstance(text, str) and isinstance(key, str) and _NAMES_PARTS.fullmatch(key):
                 for word in text.replace(" :", ":").split():
-                    if not word.endswith(":") or key in _NAMES_BY_KEYS:
+                    is_role = word.endswith(":") and key not in _NAMES_BY_KEYS
+                    if not is_role:
                         yield word.rstrip(":"), owner, key
 
 
@@ -85,7 +90,16 @@ def is_of_quantization(key: Any) -> bool:
     return key in OF_QUANTIZATION or (isinstance(key, str) and _OF_NETCDF_AND_NCO.fullmatch(key) is not None)
 
 
-def not_numbers(variable: Variable) -> str | None:
+def unclear(floats: Mapping[Any, Variable], unchanged: Collection[Any]) -> dict[Any, str]:
+    """Return the float variables whose missing values or range are not known, with the reason.
+
+    `unchanged` are the names of variables that stay as they are for another reason.
+    """
+    candidates = {name: variable for name, variable in floats.items() if name not in unchanged}
+    return {name: reason for name, variable in candidates.items() if (reason := _not_numbers(variable))}
+
+
+def _not_numbers(variable: Variable) -> str | None:
     """Return why a float variable has no known missing values or range: by an attribute that must be numbers."""
     for key in (*OF_SCALE, *OF_GAPS, *OF_LIMITS, "actual_range"):
         noted = variable.attrs.get(key)

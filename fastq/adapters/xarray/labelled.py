@@ -27,19 +27,22 @@ def take_call(arguments: cache.Call) -> Any:
     arguments = _arrange_by_labels(arguments)
     names = arguments.operation.operands
     operands = [_without_labels(operand) for operand in arguments.operands]
-    if "gaps" not in arguments.operation.options._fields:  # else the operation takes codes of gaps
-        operands[0] = _without_gaps(x, names[0])
+    takes_gaps = "gaps" in arguments.operation.options._fields  # as codes that become NaN
+    if not takes_gaps:
+        operands[0] = _data_without_gaps(x, names[0])
     if "q" in names:
         place = names.index("q")
         approximation = arguments.operands[place]
         if has_named_dimensions(approximation):
-            operands[place] = _without_gaps(approximation, "q")
+            operands[place] = _data_without_gaps(approximation, "q")
     result = arguments._replace(operands=tuple(operands), qparams=_without_labels(arguments.qparams)).make()
-    label = arguments.operation.labels if hasattr(x, "coords") else ""
-    return LABELS[label](x, result, arguments.options) if label else result
+    has_coordinates = hasattr(x, "coords")  # a Variable has none, and gets arrays back
+    if not has_coordinates or not arguments.operation.labels:
+        return result
+    return LABELS[arguments.operation.labels](x, result, arguments.options)
 
 
-def _without_gaps(x: Any, name: str) -> Any:
+def _data_without_gaps(x: Any, name: str) -> Any:
     """Return the array in a DataArray or Variable; gaps by its attributes are refused, at the latest by a task."""
     warn_of_packing(x, name)
     gaps = gaps_of(x)
@@ -58,13 +61,12 @@ def match_labels(x: Any, q: Any) -> tuple[Any, Any]:
 
     Codes stay as they are, since their parameters belong to axes.
     """
-    if not has_named_dimensions(x):
+    has_codes = isinstance(q, QuantizedArray)
+    if not (has_named_dimensions(x) and has_named_dimensions(q.codes if has_codes else q)):
         return x, q
-    if isinstance(q, QuantizedArray):
-        if not has_named_dimensions(q.codes):
-            return x, q
+    if has_codes:
         return labels.align(x, q.codes, "x", "q.dequantize()"), q
-    return (x, labels.align(q, x, "q", "x")) if has_named_dimensions(q) else (x, q)
+    return x, labels.align(q, x, "q", "x")
 
 
 def _arrange_by_labels(arguments: cache.Call) -> cache.Call:
@@ -96,13 +98,11 @@ def _with_importance(arguments: cache.Call) -> cache.Call:
     labels.axes_of(importance, x, "importance", "x")
     labels.check_coordinates(importance, x, "importance", "x")
     for dim in importance.dims:
-        n = importance.sizes[dim]
-        size = x.sizes[dim]
-        if n != size:
-            raise ValueError(f"importance has {n} elements along {dim!r}, but x has {size}")
-    spread = importance.variable if hasattr(importance, "coords") else importance
-    weights = spread.set_dims(dict(zip(x.dims, x.shape, strict=True))).data
-    return arguments._replace(operands=(x, out, weights, None))
+        if importance.sizes[dim] != x.sizes[dim]:
+            raise ValueError(f"importance has {importance.sizes[dim]} elements along {dim!r}, but x has {x.sizes[dim]}")
+    variable = importance.variable if hasattr(importance, "coords") else importance
+    in_shape_of_x = variable.set_dims(dict(zip(x.dims, x.shape, strict=True))).data
+    return arguments._replace(operands=(x, out, in_shape_of_x, None))
 
 
 def _with_importance_of_columns(arguments: cache.Call) -> cache.Call:
@@ -121,12 +121,15 @@ def _with_importance_of_columns(arguments: cache.Call) -> cache.Call:
 
 
 def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Call:
-    """Return a call with raw parameters along the axes of their dimensions."""
+    """Return a call with raw parameters in the order of the dimensions of x, and the axis that their names say.
+
+    Raise ValueError if their dimensions contradict each other, or the axis that a caller passes.
+    """
     x, out, scale, zero_point = arguments.operands
     numbers = {names[2]: scale, "zero_point": zero_point, "bias": arguments.bias}
     block_size = getattr(arguments.options, "block_size", 0)
     axis = arguments.options.axis
-    axes_before: tuple[int, ...] | None = None
+    axes_by_names: tuple[int, ...] | None = None
     for name, parameter in numbers.items():
         if not _has_labels(parameter):
             continue
@@ -142,11 +145,13 @@ def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Cal
                 f"{name} has the dimensions {dims} of {names[0]}, axis {axes}, not axis={shown(axis)}: leave out axis, "
                 f"or pass {name}.data"
             )
-        if axes_before not in (None, axes):
-            raise ValueError(f"{name} has axes {axes} of {names[0]}, by its dimensions, and others have {axes_before}")
-        axes_before = axes
-    if axes_before is not None:
-        axis = axes_before[0] if len(axes_before) == 1 else axes_before
+        if axes_by_names not in (None, axes):
+            raise ValueError(
+                f"{name} has axes {axes} of {names[0]}, by its dimensions, and others have {axes_by_names}"
+            )
+        axes_by_names = axes
+    if axes_by_names is not None:
+        axis = axes_by_names[0] if len(axes_by_names) == 1 else axes_by_names
     arguments = arguments._replace(
         operands=(x, out, numbers[names[2]], numbers["zero_point"]),
         options=arguments.options._replace(axis=axis),
@@ -180,7 +185,8 @@ def _check_qparams(x: Any, p: Any, of: str) -> None:
 def _refuse_names(arguments: cache.Call) -> None:
     """Refuse names of dimensions as axes; dask arrays and results know none."""
     axis = getattr(arguments.options, "axis", None)
-    if any(isinstance(part_of_axis, str) for part_of_axis in (axis if isinstance(axis, (list, tuple)) else (axis,))):
+    axes = axis if isinstance(axis, (list, tuple)) else (axis,)
+    if any(isinstance(number, str) for number in axes):
         x = arguments.operation.operands[0]
         raise TypeError(f"axis must be numbers of axes, not names: pass axis={x}.get_axis_num({shown(axis)})")
 
@@ -210,6 +216,7 @@ def _elements(x: Any, data: Any, options: object) -> Any:
 
 
 def _codes(x: Any, q: QuantizedArray, options: object) -> QuantizedArray:
+    """Label the codes of an array of x's shape."""
     labelled = copy.copy(q)
     vars(labelled)["codes"] = _elements(x, q.codes, options)
     return labelled

@@ -17,7 +17,7 @@ OF_SCALE = ("scale_factor", "add_offset")
 OF_GAPS = ("_FillValue", "missing_value")
 OF_LIMITS = ("valid_range", "valid_min", "valid_max")
 NOT_WRITTEN = 9.969209968386869e36  # the default fill value of netCDF for float and double
-_KINDS = {"true": "u", "True": "u", "false": "i", "False": "i"}  # values of _Unsigned, as text only: xarray, netCDF4
+_KINDS = {"true": "u", "True": "u", "false": "i", "False": "i"}  # by the text of _Unsigned, as in xarray and netCDF4
 
 
 def not_written(name: Any) -> ValueError:
@@ -25,33 +25,40 @@ def not_written(name: Any) -> ValueError:
     return ValueError(f"ds has {NOT_WRITTEN} in {name!r}, netCDF's own fill value: name it as _FillValue in attrs")
 
 
-def codes_dtype(owner: str, name: Any, noted: Any) -> np.dtype[Any] | None:
+# Errors name the variable, and its owner: the argument that has it.
+
+
+def codes_dtype(owner: str, name: Any, dtype: Any) -> np.dtype[Any] | None:
     """Return the dtype of an encoding if it is integer or boolean, else None."""
-    if noted is None:
+    if dtype is None:
         return None
-    dtype = native(as_dtype(noted, f"dtype in the encoding of {name!r} in {owner}", "one of NumPy"))
-    return dtype if dtype.kind in "iub" else None
+    stored = native(as_dtype(dtype, f"dtype in the encoding of {name!r} in {owner}", "one of NumPy"))
+    return stored if stored.kind in "iub" else None
 
 
-def numbers(owner: str, name: Any, key: str, noted: Any, size: int | None = None) -> Array:
+def numbers(owner: str, name: Any, key: str, value: Any, size: int | None = None) -> Array:
     """Return the numbers of an attribute in one row, empty for None; raise ValueError unless it has `size` of them."""
-    values: Array = np.ravel(np.asarray([] if noted is None else noted))
+    values: Array = np.ravel(np.asarray([] if value is None else value))
     if values.dtype.kind not in "iuf":
-        raise TypeError(f"{owner} has {key} {shown(noted)} of {name!r}, which must be numbers")
+        raise TypeError(f"{owner} has {key} {shown(value)} of {name!r}, which must be numbers")
     if size is not None and values.size not in (0, size):
         raise ValueError(f"{owner} has {values.size} numbers in {key} of {name!r}, which must have {size}")
     return values
 
 
-def code(owner: str, name: Any, key: str, number: Any, stored: np.dtype[Any], noted: Any) -> int:
-    """Return the code for a number in an attribute, as stored or by _Unsigned; raise ValueError without one."""
-    dtype = dtype_by_unsigned(stored, noted)
+def code(owner: str, name: Any, key: str, number: Any, stored: np.dtype[Any], unsigned: Any) -> int:
+    """Return the code for a number in an attribute; raise ValueError without one.
+
+    The number may be the stored one, or the code that `unsigned`, the attribute _Unsigned, makes of it: in int8 with
+    "true", both -1 and 255 are the code 255.
+    """
+    dtype = dtype_by_unsigned(stored, unsigned)
     with np.errstate(invalid="ignore"):
         as_stored = np.array(number).astype(np.int64).astype(stored)
-    as_meant = as_stored.view(dtype)
-    if number not in (as_stored, as_meant):
+    as_code = as_stored.view(dtype)
+    if number not in (as_stored, as_code):
         raise ValueError(f"{owner} has {key} {number} of {name!r}, which must be a number of {dtype}, as its codes are")
-    return int(as_meant)
+    return int(as_code)
 
 
 def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> Iterator[tuple[str, int, Any]]:
@@ -62,10 +69,10 @@ def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> Iterator[tup
             yield key, end, value
 
 
-def dtype_by_unsigned(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
-    """Return the dtype of codes by the attribute _Unsigned."""
-    dtype_kind = _KINDS.get(noted, stored.kind) if isinstance(noted, str) else stored.kind
-    return np.dtype(f"{dtype_kind}{stored.itemsize}")
+def dtype_by_unsigned(stored: np.dtype[Any], unsigned: Any) -> np.dtype[Any]:
+    """Return the dtype of codes by the attribute _Unsigned, which has an effect as a text only."""
+    kind = _KINDS.get(unsigned, stored.kind) if isinstance(unsigned, str) else stored.kind
+    return np.dtype(f"{kind}{stored.itemsize}")
 
 
 class Missing(NamedTuple):
@@ -95,27 +102,38 @@ def missing(name: Any, variable: Variable) -> Missing | None:
     for key, neutral in zip(OF_SCALE, (1, 0), strict=True):
         if (numbers("ds", name, key, variable.attrs.get(key)) != neutral).any():  # rioxarray notes 1 and 0
             raise ValueError(f"ds has {key} in the attributes of {name!r}: decode it first, as xarray.decode_cf does")
-    of_its_type = variable.dtype.type
+    in_its_dtype = variable.dtype.type
     with np.errstate(over="ignore"):
-        gaps = [of_its_type(gap) for key in OF_GAPS for gap in numbers("ds", name, key, variable.attrs.get(key))]
-        low, high = map(of_its_type, _limits(name, variable))
-    values = tuple(float(gap) for gap in gaps if gap == gap)
-    return Missing(values, (float(low), float(high))) if values or np.isfinite([low, high]).any() else None
+        gaps = [in_its_dtype(gap) for key in OF_GAPS for gap in numbers("ds", name, key, variable.attrs.get(key))]
+        low, high = map(in_its_dtype, _limits(name, variable))
+    values = tuple(float(gap) for gap in gaps if not np.isnan(gap))  # NaN is missing in any case
+    has_limit = np.isfinite([low, high]).any()
+    return Missing(values, (float(low), float(high))) if values or has_limit else None
 
 
 def _limits(name: Any, variable: Variable) -> tuple[float, float]:
-    """Return the smallest and the largest valid value, widened by half a step for codes: integers with a scale."""
-    noted = variable.encoding
-    stored = codes_dtype("ds", name, variable.encoding.get("dtype"))
-    units = [numbers("ds", name, key, noted.get(key), 1) for key in OF_SCALE]
-    scale, offset = (float(np.append(unit, neutral)[0]) for unit, neutral in zip(units, (1, 0), strict=True))
-    are_codes = any(unit.size for unit in units)
+    """Return the smallest and the largest valid value, widened by half a step for codes: integers with a scale.
 
-    ends: tuple[list[float], list[float]] = ([-np.inf], [np.inf])
+    A limit of 10 is a code if it is an integer, and the variable was packed: then values up to that of 10.5 are valid,
+    since they are rounded to that code. If the scale is negative, a lower limit of codes is an upper one of values.
+    """
+    encoding = variable.encoding
+    stored = codes_dtype("ds", name, encoding.get("dtype"))
+    scale_and_offset = [numbers("ds", name, key, encoding.get(key), 1) for key in OF_SCALE]
+    was_packed = any(unit.size for unit in scale_and_offset)
+    scale, offset = (float(np.append(unit, neutral)[0]) for unit, neutral in zip(scale_and_offset, (1, 0), strict=True))
+
+    lower: list[float] = [-np.inf]
+    upper: list[float] = [np.inf]
     for key, end, limit in limits("ds", name, variable.attrs):
-        if limit.dtype.kind == "f" or not are_codes:
-            ends[end].append(float(limit))
-            continue
-        step = limit if stored is None else code("ds", name, key, limit, stored, noted.get("_Unsigned"))
-        ends[end ^ (scale < 0)].append((float(step) + end - 0.5) * scale + offset)
-    return np.fmax.reduce(ends[0]), np.fmin.reduce(ends[1])
+        is_code = was_packed and limit.dtype.kind != "f"
+        is_upper = bool(end)
+        if is_code:
+            limit_code = limit if stored is None else code("ds", name, key, limit, stored, encoding.get("_Unsigned"))
+            half_a_step = 0.5 if is_upper else -0.5
+            value = (float(limit_code) + half_a_step) * scale + offset
+            is_upper ^= scale < 0
+        else:
+            value = float(limit)
+        (upper if is_upper else lower).append(value)
+    return np.fmax.reduce(lower), np.fmin.reduce(upper)

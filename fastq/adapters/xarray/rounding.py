@@ -100,82 +100,89 @@ def bitround(
     for name, variable in floats.items():
         if missing_values.codes_dtype("ds", name, variable.encoding.get("dtype")) is not None:
             not_rounded.setdefault(name, "by its encoding it is packed")
-    unclear = {
-        name: reason
-        for name in floats
-        if name not in not_rounded and (reason := data_variables.not_numbers(floats[name]))
-    }
+    unclear = data_variables.unclear(floats, not_rounded)
     not_rounded |= unclear
     data = {name: variable for name, variable in floats.items() if name not in not_rounded}
-    ways = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
-    chosen = _choices(ways, data, not_rounded)
-    alone = {} if isinstance(information, Mapping) else _without_neighbours(data, chosen, dim)
+    options = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
+    choices = _option_by_name(options, data, not_rounded)
+    alone = {} if isinstance(information, Mapping) else _without_neighbours(data, choices, dim)
     for name, reason in (unclear | alone).items():
         warn_caller(data_variables.stays(name, reason))
     rounded = {}
-    for name, (option_of_variable, number) in ((name, chosen[name]) for name in chosen if name not in alone):
+    for name, (option, number) in choices.items():
+        if name in alone:
+            continue
         values = datasets.values_of(name, data[name])
-        option, bits = _bits_of(name, data[name], values, option_of_variable, number, dim)
-        rounded[name] = _round_variable(xarray, name, data[name], values, {option: bits, "convention": convention})
+        option_of_rounding, bits = _bits_of(name, data[name], values, option, number, dim)
+        options_of_rounding = {option_of_rounding: bits, "convention": convention}
+        rounded[name] = _round_variable(xarray, name, data[name], values, options_of_rounding)
         del values  # before the next ones are read
-        attribute, algorithm = _ATTRIBUTE_AND_ALGORITHM[option]
-        holder = f"quantization_{algorithm}"
-        rounded[name].attrs.update({"quantization": holder, attribute: np.int32(bits)})
+        attribute, algorithm = _ATTRIBUTE_AND_ALGORITHM[option_of_rounding]
+        # CF describes an algorithm by the attributes of a variable without data
+        description = f"quantization_{algorithm}"
+        rounded[name].attrs.update({"quantization": description, attribute: np.int32(bits)})
         attributes_of_algorithm = {"algorithm": algorithm, "implementation": _implementation(convention)}
-        rounded[holder] = xarray.Variable((), np.int8(0), attributes_of_algorithm)
+        rounded[description] = xarray.Variable((), np.int8(0), attributes_of_algorithm)
     result: Dataset = ds.assign(rounded)
     return result
 
 
 def _without_neighbours(
-    data: Mapping[Any, Variable], chosen: dict[Any, tuple[str, Any]], dim: str | None
+    data: Mapping[Any, Variable], choices: dict[Any, tuple[str, Any]], dim: str | None
 ) -> dict[Any, str]:
-    """Return the variables of which `information` can't compare neighbours, with the reason."""
-    dims = {name: data[name].dims for name, (option, _) in chosen.items() if option == "information"}
+    """Return the variables of which `information` can't compare neighbours, with the reason.
+
+    A `dim` that no variable has is an error of the argument, which is raised when the first variable is rounded.
+    """
+    dims = {name: data[name].dims for name, (option, _) in choices.items() if option == "information"}
     if dim is not None and not _can_be_a_name(dim):
-        return {}  # an error of the argument
+        return {}
     if dim is not None and dims and not any(dim in dims_of_variable for dims_of_variable in dims.values()):
-        return {}  # an error of the argument
-    reasons = {
-        name: "it is a scalar, without neighbours to compare"
-        for name, dims_of_variable in dims.items()
-        if not dims_of_variable
-    }
+        return {}
+    scalars = [name for name, dims_of_variable in dims.items() if not dims_of_variable]
+    reasons = dict.fromkeys(scalars, "it is a scalar, without neighbours to compare")
     if dim is not None:
-        reasons |= {
-            name: f"it has no dimension {dim}"
-            for name, dims_of_variable in dims.items()
-            if dims_of_variable and dim not in dims_of_variable
-        }
+        without_dim = [
+            name for name, dims_of_variable in dims.items() if dims_of_variable and dim not in dims_of_variable
+        ]
+        reasons |= dict.fromkeys(without_dim, f"it has no dimension {dim}")
     return reasons
 
 
 def _implementation(convention: str) -> str:
+    """Return the text by which CF names an implementation."""
     return f"fastq version {version('fastq-kernels')}, ties as in {convention}"
 
 
-def _choices(
-    ways: dict[str, Any], data: dict[Any, Variable], unchanged: Mapping[Any, str]
+def _option_by_name(
+    options: dict[str, Any], data: dict[Any, Variable], unchanged: Mapping[Any, str]
 ) -> dict[Any, tuple[str, Any]]:
-    numbers_by_option = {option: number for option, number in ways.items() if number is not None}
-    of_all = [(option, number) for option, number in numbers_by_option.items() if not isinstance(number, Mapping)]
-    if len(of_all) > 1:
-        (first, _), (second, _) = of_all[:2]
+    """Return the option and its number for each variable to round: that of a mapping, else the one for all variables.
+
+    Raise TypeError if two options are for one variable.
+    """
+    passed = {option: value for option, value in options.items() if value is not None}
+    for_all = [(option, value) for option, value in passed.items() if not isinstance(value, Mapping)]
+    if len(for_all) > 1:
+        (first, _), (second, _) = for_all[:2]
         raise TypeError(f"{second} must be given by the names of variables, since {first} is a number for all of them")
-    if not numbers_by_option:
+    if not passed:
         raise TypeError(f"one of {_OPTIONS} must be a number for all variables, or some dicts by their names")
-    named: dict[Any, tuple[str, Any]] = {}
-    for option, numbers in numbers_by_option.items():
-        by_name = numbers if isinstance(numbers, Mapping) else None
-        for name, number in datasets.check_names(option, "numbers", by_name, data, unchanged).items():
-            if name in named:
-                raise TypeError(f"{option} names {name!r}, as {named[name][0]} does")
-            named[name] = option, number
-    return {name: named[name] if name in named else of_all[0] for name in data if name in named or of_all}
+    by_name: dict[Any, tuple[str, Any]] = {}
+    for option, value in passed.items():
+        numbers = value if isinstance(value, Mapping) else None
+        for name, number in datasets.check_names(option, "numbers", numbers, data, unchanged).items():
+            if name in by_name:
+                raise TypeError(f"{option} names {name!r}, as {by_name[name][0]} does")
+            by_name[name] = option, number
+    return {name: by_name[name] if name in by_name else for_all[0] for name in data if name in by_name or for_all}
 
 
 def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any, dim: str | None) -> tuple[str, int]:
-    """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number."""
+    """Return the option of `fastq.bitround` for a variable, "keepbits" or "digits", and its number.
+
+    The other options, max_error and information, choose the number of bits to keep by the values.
+    """
     dtype = native(variable.dtype)
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
     if option in _ATTRIBUTE_AND_ALGORITHM:
@@ -202,6 +209,7 @@ def _can_be_a_name(dim: Any) -> bool:
 
 
 def _axis_of(name: Any, variable: Variable, dim: Any) -> int:
+    """Return the axis of a dimension of a variable; raise ValueError if it has no such dimension."""
     for axis, known in enumerate(variable.dims):
         if _can_be_a_name(dim) and dim == known:
             return axis
@@ -230,35 +238,40 @@ def _round_variable(xarray: Any, name: Any, variable: Variable, data: Any, optio
     """Return a rounded variable, without attributes of another rounding."""
     missing = missing_values.missing(name, variable)
     dtype = native(variable.dtype)
-    stays = _default_fill(variable, dtype, options)
-    attributes, encoding = (
-        {key: value for key, value in noted.items() if not data_variables.is_of_quantization(key)}
-        for noted in (variable.attrs, variable.encoding)
-    )
+    default_fill = _default_fill(variable, dtype, options)
+    attributes = _without_rounding(variable.attrs)
+    encoding = _without_rounding(variable.encoding)
     if (ends := attributes.get("actual_range")) is not None:
-        attributes["actual_range"] = _round_values(np.asarray(ends, dtype), missing, stays, options)
-    rounded = datasets.by_chunks(_round_values, data, missing, stays, options, dtype=dtype)
+        attributes["actual_range"] = _round_values(np.asarray(ends, dtype), missing, default_fill, options)
+    rounded = datasets.by_chunks(_round_values, data, missing, default_fill, options, dtype=dtype)
     result: Variable = xarray.Variable(variable.dims, rounded, attributes, encoding)
     return result
+
+
+def _without_rounding(attributes: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return attributes without those that describe a rounding."""
+    return {key: value for key, value in attributes.items() if not data_variables.is_of_quantization(key)}
 
 
 def _default_fill(variable: Variable, dtype: np.dtype[Any], options: dict[str, Any]) -> float | None:
     """Return netCDF's default fill value if it marks missing values of a variable and rounding would change it."""
     with np.errstate(over="ignore"):  # infinity in float16, which stays
         fill = np.array(missing_values.NOT_WRITTEN).astype(dtype)
-    has_another = (variable.encoding | variable.attrs).get("_FillValue") is not None
-    return None if has_another or round_array(fill, **options) == fill else missing_values.NOT_WRITTEN
+    has_own_fill = (variable.encoding | variable.attrs).get("_FillValue") is not None
+    if has_own_fill or round_array(fill, **options) == fill:
+        return None
+    return missing_values.NOT_WRITTEN
 
 
 @in_standard_mode_when_called
 def _round_values(
-    x: Array, missing: missing_values.Missing | None, stays: float | None, options: dict[str, Any]
+    x: Array, missing: missing_values.Missing | None, default_fill: float | None, options: dict[str, Any]
 ) -> Array:
     """Round values that are not missing; a value that would become missing, as beyond a valid limit, stays as it is."""
     rounded = round_array(x, **options)
-    if stays is not None:
-        np.copyto(rounded, x, where=x == stays)
+    if default_fill is not None:
+        np.copyto(rounded, x, where=x == default_fill)
     if missing is not None:
-        gaps = np.isnan(missing.with_nan(x)) | np.isnan(missing.with_nan(rounded))
-        np.copyto(rounded, x, where=gaps)
+        is_or_becomes_missing = np.isnan(missing.with_nan(x)) | np.isnan(missing.with_nan(rounded))
+        np.copyto(rounded, x, where=is_or_becomes_missing)
     return rounded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,7 +53,7 @@ class CfPacking(NamedTuple):
     @property
     def nearest_error(self) -> float:
         """Half a step plus the rounding of differences, quotients, products and sums, and of scale and offset."""
-        if self.rounding_error < self.scale / 2:
+        if self.rounding_error < self.scale / 2:  # a tiny range, all of whose values become the offset
             return self.rounding_error
         offset = float(self.offset)
         ends = self.ends
@@ -101,10 +100,11 @@ class CfPacking(NamedTuple):
             offset=float(self.offset),
             fill=self.fill or 0,
         )
-        if self.has_gap:  # numbers take the next code
-            taken = (codes == self.fill) & ~np.isnan(values)
-            beside = np.where((values > self.fill * self.scale + self.offset) ^ (self.scale < 0), 1, -1)
-            codes[taken] += beside[taken].astype(self.dtype)
+        if self.has_gap:  # numbers that have the code of missing values take the next code on their side of it
+            are_numbers_in_gap = (codes == self.fill) & ~np.isnan(values)
+            is_above = (values > self.fill * self.scale + self.offset) ^ (self.scale < 0)
+            step = np.where(is_above, 1, -1)
+            codes[are_numbers_in_gap] += step[are_numbers_in_gap].astype(self.dtype)
         return codes.view(self.stored)
 
     def limits(self, attributes: dict[Any, Any], missing: Missing | None, extremes: Array | None) -> dict[str, Any]:
@@ -127,21 +127,22 @@ def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> CfPackin
     code.
     """
     extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
-    p = choose_qparams(extremes, qtype, convention="cf")
+    params = choose_qparams(extremes, qtype, convention="cf")
     lo, hi = map(float, extremes)
-    scale = p.scale[()]
-    offset = p.zero_point[()]
-    is_tiny = hi - lo < float(p.scale)
+    is_tiny = hi - lo < float(params.scale)
     fill = qtype.qmin if qtype.signed and (lo or is_tiny) else qtype.qmax
     first = qtype.qmin + 1 if fill < 0 else qtype.qmin
     last = qtype.qmax - 1 if fill > 0 else qtype.qmax
     codes = first, last
+    scale = params.scale[()]
+    offset = params.zero_point[()]
+    has_zero = lo <= 0 <= hi
     if is_tiny:
-        offset = scale.dtype.type(0 if lo <= 0 <= hi else lo)
-    elif not lo:
+        offset = scale.dtype.type(0 if has_zero else lo)
+    elif lo == 0:
         offset = -qtype.qmin * scale  # exact: a power of 2 times the scale
-    elif lo <= 0 <= hi and offset != 0 and hi - lo < float(np.finfo(scale.dtype).max):
-        scale, offset = map(scale.dtype.type, _with_zero(lo, hi, codes))
+    elif has_zero and offset != 0 and hi - lo < float(np.finfo(scale.dtype).max):
+        scale, offset = map(scale.dtype.type, _scale_and_offset_with_zero(lo, hi, codes))
     dtype = qtype.storage
     stored = np.dtype(f"i{dtype.itemsize}") if as_signed else dtype
     attributes = {"scale_factor": scale, "add_offset": offset, "_FillValue": dtype.type(fill).astype(stored)}
@@ -158,69 +159,86 @@ def packing_of_range(extremes: Array, qtype: QType, as_signed: bool) -> CfPackin
     )
 
 
-def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, float]:
+def _scale_and_offset_with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, float]:
     """Return a scale and an offset for a range with 0, so that a code is exactly 0 in float32 and in float64.
 
-    The scale has few bits, and so has the code, with 16 bits a multiple of 16: their product is exact.
+    The scale has few bits, and so has the code, with 16 bits a multiple of 16: their product is exact. For that the
+    code of 0 may move by up to 15 codes, so there are fewer steps for the range.
     """
-    first = codes[0]
-    steps = codes[1] - codes[0]
-    unit = 1 << max(0, steps.bit_length() - _ZERO_BITS)
-    mantissa, exponent = math.frexp((hi - lo) / (steps - unit + 1))
+    first, last = codes
+    steps = last - first
+    multiple = 1 << max(0, steps.bit_length() - _ZERO_BITS)
+    mantissa, exponent = math.frexp((hi - lo) / (steps - multiple + 1))
     scale = math.ldexp(math.ceil(math.ldexp(mantissa, _ZERO_BITS)), exponent - _ZERO_BITS)
-    zero = unit * math.ceil((first - lo / scale - 0.5) / unit)
+    zero = multiple * math.ceil((first - lo / scale - 0.5) / multiple)
     return scale, -zero * scale
 
 
 def packing_of_variable(name: Any, variable: Variable) -> CfPacking | None:
     """Return the packing of another variable by its attributes or its encoding; None if it is not packed."""
-    noted = variable.encoding | variable.attrs
-    is_raw = any(key in variable.attrs for key in OF_SCALE)
-    stored = codes_dtype("like", name, variable.dtype if is_raw else variable.encoding.get("dtype"))
+    attributes = variable.encoding | variable.attrs
+    is_decoded = not any(key in variable.attrs for key in OF_SCALE)  # then the encoding has what the attributes had
+    stored = codes_dtype("like", name, variable.encoding.get("dtype") if is_decoded else variable.dtype)
     sizes = dict.fromkeys(OF_SCALE, 1) | dict.fromkeys(OF_GAPS)
-    numbers_by_key = {key: numbers("like", name, key, noted.get(key), size) for key, size in sizes.items()}
+    numbers_by_key = {key: numbers("like", name, key, attributes.get(key), size) for key, size in sizes.items()}
     if stored is None or not any(numbers_by_key[key].size for key in OF_SCALE):
         return None
-    dtype = dtype_by_unsigned(stored, noted.get("_Unsigned"))
+    unsigned = attributes.get("_Unsigned")
+    dtype = dtype_by_unsigned(stored, unsigned)
     if dtype not in PACKED_INTEGERS:
         raise ValueError(f"like has {dtype} codes in {name!r}, which must have 8, 16 or 32 bits")
-    single = stored.itemsize < 4 and all(
-        numbers_by_key[key].dtype == np.float32 for key in OF_SCALE if numbers_by_key[key].size
-    )
-    units = [np.append(numbers_by_key[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
-    scale, offset = np.array(units, np.float32 if single else np.float64)
-    if not (np.isfinite([scale, offset]).all() and scale):
-        raise ValueError(
-            f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which do not describe a packing"
-        )
-    coded = functools.partial(code, "like", name)
-    unsigned = noted.get("_Unsigned")
-    fills = {coded(key, number, stored, unsigned) for key in OF_GAPS for number in numbers_by_key[key]}
+    scale, offset = _scale_and_offset_of(name, numbers_by_key, stored)
+    fills = {code("like", name, key, gap, stored, unsigned) for key in OF_GAPS for gap in numbers_by_key[key]}
     if len(fills) > 1:
         raise ValueError(f"like has several fill values in {name!r}: {sorted(fills)}")
-    fill = next(iter(fills), None)
-    info = np.iinfo(dtype)
-    attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
-    codes = int(info.min), int(info.max)
     packing = CfPacking(
         dtype=dtype,
         stored=stored,
         scale=scale,
         offset=offset,
-        codes=codes,
-        fill=fill,
-        attributes=attributes,
+        codes=(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)),
+        fill=next(iter(fills), None),
+        attributes={key: attributes[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if attributes.get(key) is not None},
         rounding_error=abs(float(scale)) / 2,
         name=name,
     )
+    return packing._replace(codes=_codes_within_limits(packing, attributes))
 
-    ends: tuple[list[float], list[float]] = ([info.min], [info.max])
-    for key, end, limit in limits("like", name, noted):  # floats are values, integers are codes
+
+def _scale_and_offset_of(name: Any, numbers_by_key: dict[str, Array], stored: np.dtype[Any]) -> Any:
+    """Return the scale and the offset in attributes, in the type to compute in, as xarray chooses it.
+
+    Raise ValueError if they are no numbers by which codes can be decoded.
+    """
+    noted = [numbers_by_key[key] for key in OF_SCALE]
+    is_single = stored.itemsize < 4 and all(number.dtype == np.float32 for number in noted if number.size)
+    units = [np.append(number, neutral)[0] for number, neutral in zip(noted, (1, 0), strict=True)]
+    scale, offset = np.array(units, np.float32 if is_single else np.float64)
+    if not (np.isfinite([scale, offset]).all() and scale):
+        raise ValueError(
+            f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which do not describe a packing"
+        )
+    return scale, offset
+
+
+def _codes_within_limits(packing: CfPacking, attributes: dict[Any, Any]) -> tuple[int, int]:
+    """Return the first and the last code for numbers, within the valid limits among attributes.
+
+    Limits that are floats are values, integers are codes. If the scale is negative, the largest value has the first
+    code.
+    """
+    lower: list[float] = [packing.codes[0]]
+    upper: list[float] = [packing.codes[1]]
+    for key, end, limit in limits("like", packing.name, attributes):
+        is_upper = bool(end)
+        limit_code: float
         if limit.dtype.kind == "f":
-            ends[end ^ bool(scale < 0)].append(packing.units(limit))
+            limit_code = packing.units(limit)
+            is_upper ^= bool(packing.scale < 0)
         else:
-            ends[end].append(coded(key, limit, stored, unsigned))
-    first, last = (int(np.clip(each, *codes)) for each in (np.fmax.reduce(ends[0]), np.fmin.reduce(ends[1])))
-    first = first + 1 if first == fill else first
-    last = last - 1 if last == fill else last
-    return packing._replace(codes=(first, last))
+            limit_code = code("like", packing.name, key, limit, packing.stored, attributes.get("_Unsigned"))
+        (upper if is_upper else lower).append(limit_code)
+    first, last = (int(np.clip(end, *packing.codes)) for end in (np.fmax.reduce(lower), np.fmin.reduce(upper)))
+    first = first + 1 if first == packing.fill else first
+    last = last - 1 if last == packing.fill else last
+    return first, last

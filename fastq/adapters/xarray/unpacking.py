@@ -30,15 +30,15 @@ _AS_THEY_ARE = {"decode_times": False, "decode_timedelta": False, "decode_coords
 class Unpacking(NamedTuple):
     """The rule from codes to values: see `fastq.ops.cf_packing.unpack_integers`."""
 
-    meant: np.dtype[Any]  # dtype of the codes
+    dtype_of_codes: np.dtype[Any]  # by the attribute _Unsigned
     dtype: np.dtype[Any]  # dtype of the values
     scale: Array
     offset: Array
-    gaps: tuple[int, ...]
+    gaps: tuple[int, ...]  # codes of missing values
 
-    def values(self, codes: Array) -> Array:
+    def values(self, stored: Array) -> Array:
         """Return the values of codes as they are stored."""
-        codes = codes.view(self.meant.newbyteorder(codes.dtype.byteorder))
+        codes = stored.view(self.dtype_of_codes.newbyteorder(stored.dtype.byteorder))
         values: Array = unpack_integers(codes, self.dtype, self.scale, self.offset, self.gaps)
         return values
 
@@ -72,13 +72,14 @@ def unpack_dataset(ds: xarray.Dataset, dtype: np.dtype[Any] | None) -> xarray.Da
             " the others are read by a scale that may not be theirs"
         )
     decoded = _decode(packed)
-    # each made again when it is asked for
-    variables = {}
-    indexes = ds.indexes
+    indexes = ds.indexes  # xarray makes these each time
     coords = ds.coords
+    variables = {}
     for name, variable in packed.items():
-        variables[name] = decoded[name]
-        if name not in indexes and (unpacking := _unpacking(name, variable, decoded[name], dtype)):
+        unpacking = None if name in indexes else _unpacking_like_xarray(name, variable, decoded[name], dtype)
+        if unpacking is None:
+            variables[name] = decoded[name]
+        else:
             variables[name] = decoded[name].copy(deep=False, data=_values(variable, unpacking))
     coordinates = {name: variable for name, variable in variables.items() if name in coords}
     data = {name: variable for name, variable in variables.items() if name not in coordinates}
@@ -104,36 +105,52 @@ def _is_packed(variable: xarray.Variable) -> bool:
 
 def _is_joined(packed: xarray.Variable) -> bool:
     """Return whether a variable is longer than in the file that its attributes are of, as xarray notes it."""
-    length = packed.encoding.get("original_shape", packed.shape)
-    of_data = packed.dtype.kind in "iu"
-    return of_data and len(length) == packed.ndim and any(map(operator.gt, packed.shape, length))
+    original_shape = packed.encoding.get("original_shape", packed.shape)
+    has_codes = packed.dtype.kind in "iu"
+    is_longer = len(original_shape) == packed.ndim and any(map(operator.gt, packed.shape, original_shape))
+    return has_codes and is_longer
 
 
-def _unpacking(
+def _unpacking_like_xarray(
     name: Any, packed: xarray.Variable, decoded: xarray.Variable, dtype: np.dtype[Any] | None
 ) -> Unpacking | None:
     """Return the rule by which kernels decode a variable like xarray; None if xarray must decode it itself."""
     attributes = packed.attrs
     stored = native(packed.dtype)
-    units = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
+    # a missing offset is -0.0, since x + -0.0 is x for every x
+    scale_and_offset = [attributes.get(key, neutral) for key, neutral in zip(OF_SCALE, (1, -0.0), strict=True)]
     gaps = np.concatenate([np.ravel(attributes[key]) for key in OF_GAPS if key in attributes] or [np.zeros(0)])
-    are_numbers = gaps.dtype.kind in "iuf" and all(isinstance(unit, _NUMBERS) for unit in units)
+    are_numbers = gaps.dtype.kind in "iuf" and all(isinstance(number, _NUMBERS) for number in scale_and_offset)
     has_kernel = stored in PACKED_INTEGERS and decoded.dtype in (np.float32, np.float64)
-    if not (are_numbers and np.isfinite(units).all() and has_kernel):
+    if not (are_numbers and np.isfinite(scale_and_offset).all() and has_kernel):
         return None
-    signs = _SIGNS_BY_UNSIGNED.get(str(attributes.get("_Unsigned")), ("", ""))
-    dtype_of_codes = np.dtype(f"{signs[1]}{stored.itemsize}") if stored.kind == signs[0] else stored
-    # xarray 2026.9 swaps the bytes of such a fill value, and compares it with rounded codes
-    if dtype_of_codes != stored != packed.dtype or (stored.itemsize == 4 and decoded.dtype == np.float32):
+    kind_to_change, kind_of_codes = _SIGNS_BY_UNSIGNED.get(str(attributes.get("_Unsigned")), ("", ""))
+    dtype_of_codes = np.dtype(f"{kind_of_codes}{stored.itemsize}") if stored.kind == kind_to_change else stored
+    # xarray 2026.9 swaps the bytes of a fill value, or compares it with codes that float32 rounds
+    swaps_bytes = dtype_of_codes != stored != packed.dtype
+    compares_rounded = stored.itemsize == 4 and decoded.dtype == np.float32
+    if swaps_bytes or compares_rounded:
         return None
+    gap_codes = _gaps_by_xarray(name, gaps, stored, attributes).view(dtype_of_codes).tolist()
+    computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
+    scale, offset = (np.array([number], computed) for number in scale_and_offset)
+    return Unpacking(
+        dtype_of_codes=dtype_of_codes,
+        dtype=dtype or decoded.dtype,
+        scale=scale,
+        offset=offset,
+        gaps=tuple(dict.fromkeys(gap_codes)),
+    )
+
+
+def _gaps_by_xarray(name: Any, gaps: Array, stored: np.dtype[Any], attributes: dict[Any, Any]) -> Array:
+    """Return the stored integers that xarray decodes to NaN; it tells which of those near the numbers in attributes."""
     with np.errstate(invalid="ignore"):
-        candidates = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
+        candidates: Array = np.concatenate([np.trunc(gaps), np.rint(gaps)]).astype(np.int64).astype(stored)
     with warnings.catch_warnings(action="ignore"):
         are_gaps = np.isnan(_decode({name: xarray.Variable("gap", candidates, attributes)})[name].values)
-    gap_codes = tuple(dict.fromkeys(candidates[are_gaps].view(dtype_of_codes).tolist()))
-    computed = np.result_type(decoded.dtype, dtype or decoded.dtype)
-    scale, offset = (np.array([unit], computed) for unit in units)
-    return Unpacking(meant=dtype_of_codes, dtype=dtype or decoded.dtype, scale=scale, offset=offset, gaps=gap_codes)
+    gap_codes: Array = candidates[are_gaps]
+    return gap_codes
 
 
 def _values(packed: xarray.Variable, unpacking: Unpacking) -> Any:

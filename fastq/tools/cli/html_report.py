@@ -70,37 +70,47 @@ def page(
 ) -> str:
     """Return a page with a row for each entry, bars of the ratio `sqnr_db`, and titled pictures, the first open."""
     ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
-    most = max(ratios, default=1.0)
+    largest_ratio = max(ratios, default=1.0)
+    rows = []
+    for entry in entries:
+        cells = [_cell(key, entry[key], largest_ratio) for key in fields]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    details = []
+    for k, (name, svg) in enumerate(pictures):
+        state = " open" if k == 0 else ""
+        details.append(f"<details{state}><summary>{html.escape(name)}</summary>\n{svg}</details>")
     return _PAGE.format(
         title=html.escape(title),
         summary=html.escape(summary),
         heads="".join(f'<th scope="col"><button>{title_of(field)}</button></th>' for field in fields),
-        rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
-        pictures="\n".join(
-            f"<details{'' if k else ' open'}><summary>{html.escape(name)}</summary>\n{svg}</details>"
-            for k, (name, svg) in enumerate(pictures)
-        ),
+        rows="\n".join(rows),
+        pictures="\n".join(details),
     )
 
 
-def _cell(key: str, value: Any, most: float) -> str:
-    """Return a cell, that of a ratio with a bar, whose length is a share of the largest ratio."""
-    sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
+def _cell(key: str, value: Any, largest_ratio: float) -> str:
+    """Return a cell, that of a ratio with a bar."""
+    # the number by which the page sorts: JavaScript reads 1e999 as infinity
+    sort_value = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
     text = cell_text(key, value)
-    bar = ""
-    if key == "sqnr_db":
-        has_bar = value is not None and not math.isnan(value) and most > 0
-        share = min(max(value / most, 0.0), 1.0) if has_bar else 0.0
-        bar = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
-        bar = f'<svg width="80" height="10" aria-hidden="true">{bar}</svg>'
-    return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
+    bar = _bar(value, largest_ratio) if key == "sqnr_db" else ""
+    return f'<td data-value="{html.escape(str(sort_value))}">{html.escape(text)}{bar}</td>'
+
+
+def _bar(ratio: float | None, largest_ratio: float) -> str:
+    """Return a bar whose length is the share of a ratio in the largest one; without length for an unknown ratio."""
+    share = 0.0
+    if ratio is not None and not math.isnan(ratio) and largest_ratio > 0:
+        share = min(max(ratio / largest_ratio, 0.0), 1.0)
+    rectangle = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
+    return f'<svg width="80" height="10" aria-hidden="true">{rectangle}</svg>'
 
 
 def worst_of(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries of the tensors with the lowest SQNR, which have pictures: those without NaN."""
-    measured = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
-    measured = [entry for entry in measured if not entry.get("nan")]
-    return sorted(measured, key=lambda entry: float(entry["sqnr_db"]))[:WORST]
+    with_errors = [entry for entry in entries if entry["sqnr_db"] is not None and math.isfinite(entry["sqnr_db"])]
+    without_nan = [entry for entry in with_errors if not entry.get("nan")]
+    return sorted(without_nan, key=lambda entry: float(entry["sqnr_db"]))[:WORST]
 
 
 def picture_of(entry: Entry, arrays_of: ArraysOf) -> tuple[str, str]:

@@ -40,7 +40,7 @@ class InputPath(click.Path):
         name = str(value)
         if not os.path.exists(path):
             self.fail(f"{name!r} does not exist{_download_hint(name)}", param, ctx)
-        kind = ZARR_STORE if path.is_dir() and is_store(path) else FOLDER if path.is_dir() else path.suffix
+        kind = _kind_of(path)
         if kind not in self.accepted:
             self.fail(self._error_about(name, kind), param, ctx)
         return path
@@ -57,6 +57,13 @@ class InputPath(click.Path):
         reasons += ["is not a folder"] if FOLDER in self.accepted else []
         hint = f"; {TORCH_ADVICE}" if path.suffix in TORCH_SUFFIXES else ""
         return f"{name_of_path(path)!r} {' and '.join(reasons)}{hint}"
+
+
+def _kind_of(path: Path) -> str:
+    """Return what a path is: a zarr store, another folder, or a file with a suffix."""
+    if path.is_dir():
+        return ZARR_STORE if is_store(path) else FOLDER
+    return path.suffix
 
 
 def _download_hint(name: str) -> str:

@@ -30,22 +30,22 @@ def with_suffix(
 
 def check_out(sources: Mapping[str, Path | None], out: Path, *, force: bool, report: Path | None = None) -> None:
     """Refuse an OUT or a report that can't or should not be written; `sources` are read, by their arguments."""
-    read = {name: path for name, path in sources.items() if path}
-    check_replaceable(out, "OUT", read)
+    passed = {argument: path for argument, path in sources.items() if path}
+    check_replaceable(out, "OUT", passed)
     if report is not None:
-        check_replaceable(report, "--report", {**read, "OUT": out} if os.path.exists(out) else read)
+        check_replaceable(report, "--report", {**passed, "OUT": out} if os.path.exists(out) else passed)
     if os.path.lexists(out) and not force:
         raise click.BadParameter(f"{out.name!r} exists; --force replaces it", param_hint="'OUT'")
 
 
 def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> None:
     """Refuse to replace a file that is read, is not a plain file, or has no folder; a link counts as its target."""
-    there = os.path.exists(out)
+    exists = os.path.exists(out)
     if not os.path.isdir(out.parent):
         reason = f"there is no folder {str(out.parent)!r}"
-    elif itself := [name for name, source in sources.items() if there and os.path.samefile(source, out)]:
-        reason = f"{out.name!r} is {itself[0]} itself"
-    elif there and not os.path.isfile(out):
+    elif same := [name for name, source in sources.items() if exists and os.path.samefile(source, out)]:
+        reason = f"{out.name!r} is {same[0]} itself"
+    elif exists and not os.path.isfile(out):
         reason = f"{out.name!r} is not a file"
     else:
         return

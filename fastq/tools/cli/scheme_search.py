@@ -42,10 +42,10 @@ BLOCKS = "mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2", "mxint
 BLOCK = 32  # elements that share a scale, for formats without blocks of their own
 LEAST_GROUP = min(row.weights.group_size for row in PRESETS.values() if row.weights.group_size)
 PART = 1 << 16  # about the elements that are quantized together: few enough for the cache of a core
-GGUF_PART = 1 << 20
+GGUF_PART = 1 << 20  # the same for rows of GGUF
 MANY = 64  # parts that are enough to stop early
 COMPILED_FROM = 1 << 19  # elements from which compiling a kernel takes less time than the reference
-NEAR = 1.0  # decibels by which a sample may miss a ratio that the whole reaches; samples of rows differ by less
+NEAR = 1.0  # decibels by which a sample may miss a ratio that all rows reach; samples of rows differ by less
 LIKE = "suggest --json > FILE writes them"
 
 
@@ -80,26 +80,33 @@ class Suggestion(NamedTuple):
 
 
 def trials_for(source: Path) -> Trials:
-    """Return how schemes are tried for a file or a folder."""
+    """Return how schemes are tried for a file or a folder: those of the command that would quantize it."""
     if source.suffix == ".gguf":
-        file = open_gguf(source)
-        architecture = model_of(file).architecture
-        known = {name: spec for name, spec in file.tensors.items() if len(spec.shape) <= LLAMA_DIMENSIONS}
-        quantized = {name for name, spec in known.items() if is_quantized(spec, architecture)}
-        return Trials(
-            candidates=_gguf_candidates,
-            reason_against=lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf",
-        )
+        return _trials_for_gguf(source)
     if not (source / CONFIG).is_file():
         return Trials(candidates=_file_candidates, vectors=source.suffix == ".npy")
     try:
         model = ModelFolder.open(source)
-        rules = Rules(PRESETS["W8A8"])
-        if not model.quantization:
-            check_floats(model)
-        plan = None if model.quantization else _plan_of(model, rules)
+        plan = None if model.quantization else _plan_of(model)
     except ValueError:  # fastq convert refuses it, fastq quantize accepts its files
         return Trials(candidates=_file_candidates)
+    return _trials_for_model(model, plan)
+
+
+def _trials_for_gguf(source: Path) -> Trials:
+    """Return how types are tried for a GGUF file."""
+    file = open_gguf(source)
+    architecture = model_of(file).architecture
+    read_by_llama = {name: spec for name, spec in file.tensors.items() if len(spec.shape) <= LLAMA_DIMENSIONS}
+    quantized = {name for name, spec in read_by_llama.items() if is_quantized(spec, architecture)}
+    return Trials(
+        candidates=_gguf_candidates,
+        reason_against=lambda tensor: "" if tensor.name in quantized else "not quantized by fastq gguf",
+    )
+
+
+def _trials_for_model(model: ModelFolder, plan: Plan | None) -> Trials:
+    """Return how presets are tried for a model directory; it has no plan if it is quantized already."""
 
     def reason_against(tensor: Tensor) -> str:
         if plan is None or tensor.name not in plan.quantized:
@@ -116,8 +123,10 @@ def trials_for(source: Path) -> Trials:
     )
 
 
-def _plan_of(model: ModelFolder, rules: Rules) -> Plan:
-    """Return what `fastq convert` would do with a model."""
+def _plan_of(model: ModelFolder) -> Plan:
+    """Return what `fastq convert` would do with a model of floats, whatever the scheme; raise ValueError for others."""
+    check_floats(model)
+    rules = Rules(PRESETS["W8A8"])  # of rows of any length
     return make_plan(model.tensors, model.config, rules, read_own_code(model.path, model.config))
 
 
@@ -152,12 +161,13 @@ def cheapest(tensors: Sequence[Sequence[Candidate]], least: float) -> Suggestion
     common = [scheme for scheme in by_scheme[0] if all(scheme in candidates for candidates in by_scheme)]
     trials = [[candidates[scheme] for candidates in by_scheme] for scheme in common]
     trials.sort(key=_bytes_of)
-    for _, of_equal_bytes in itertools.groupby(trials, _bytes_of):
-        if suggestion := _best_of(of_equal_bytes, least):
+    for _, trials_of_equal_bytes in itertools.groupby(trials, _bytes_of):
+        if suggestion := _best_of(trials_of_equal_bytes, least):
             return suggestion
     best = None
     for candidates in reversed(trials):  # after the scheme with the most bytes, most are soon known to fall short
-        best = _suggestion_if_reached(candidates, -math.inf if best is None else min(best.sqnr_db)) or best
+        ratio_to_beat = -math.inf if best is None else min(best.sqnr_db)
+        best = _suggestion_if_reached(candidates, ratio_to_beat) or best
     return best
 
 
@@ -173,7 +183,8 @@ def _best_of(trials: Iterable[Sequence[Candidate]], least: float) -> Suggestion 
     """
     best = None
     for candidates in trials:
-        suggestion = _suggestion_if_reached(candidates, least if best is None else min(best.sqnr_db))
+        ratio_to_reach = least if best is None else min(best.sqnr_db)
+        suggestion = _suggestion_if_reached(candidates, ratio_to_reach)
         if suggestion and (best is None or min(suggestion.sqnr_db) > min(best.sqnr_db)):
             best = suggestion
     return best
@@ -239,7 +250,7 @@ def _check_finite(values: Array) -> None:
 
 def _file_candidates(tensor: Tensor) -> list[Candidate]:
     """Return the schemes of `fastq quantize` with their bytes in its file; none is larger than the tensor."""
-    array = _WholeArray(tensor.values())
+    array = _MeasuredArray(tensor.values())
     candidates = []
     for scheme in _file_schemes(len(tensor.shape)):
         nbytes = _stored_bytes(tensor, scheme)
@@ -271,7 +282,7 @@ def _stored_bytes(tensor: Tensor, scheme: Scheme) -> int:
     return sum(spec.nbytes for spec in stored_specs(tensor.name, record))
 
 
-class _WholeArray:
+class _MeasuredArray:
     """An array of a file, on which schemes are measured part by part, without a kernel for each of them."""
 
     def __init__(self, x: Array) -> None:
@@ -312,28 +323,36 @@ class _WholeArray:
         return np.multiply(steps, scale, out=steps)
 
     def _parameters(self, part: tuple[slice, ...], scheme: Scheme) -> tuple[Array, Array]:
-        """Return the scales and the zero points of the elements of a part, or what broadcasts to them."""
+        """Return the scales and the zero points of the elements of a part, or what broadcasts to them.
+
+        They are those of pairs of the smallest and the largest element of each channel or block, which have the same
+        range: so each range is found once for all schemes.
+        """
         options = scheme.arguments_for(self.x.dtype)
         axis = _axis_of(scheme)
-        size = scheme.block_size
+        block_size = scheme.block_size
         if axis is None:
             params = reference.choose_qparams(np.stack(self._range()), **options)
             return params.scale, params.zero_point.astype(self._decoded.dtype)
+        lo, hi = self._range(axis=axis, block_size=block_size)
+        if not block_size:
+            ends = np.stack([lo[part[axis]], hi[part[axis]]], axis=-1)
+            shape = [-1 if k == axis else 1 for k in range(self.x.ndim)]
+            return self._parameters_of_pairs(ends, options, shape)
         start, stop, _ = part[axis].indices(self.x.shape[axis])
-        indices: tuple[slice, ...] = (part[axis],)
-        if size:
-            blocks = slice(start // size, -(-stop // size))
-            indices = (*part[:axis], blocks, *part[axis + 1 :])
-        lo, hi = self._range(axis=axis, block_size=size)
+        blocks = slice(start // block_size, -(-stop // block_size))
+        indices = (*part[:axis], blocks, *part[axis + 1 :])
         ends = np.stack([lo[indices], hi[indices]], axis=-1)
-        params = reference.choose_qparams(ends.reshape(-1, 2), **{**options, "axis": 0, "block_size": 0})
-        shape = ends.shape[:-1] if size else [-1 if k == axis else 1 for k in range(self.x.ndim)]
-        scale = params.scale.reshape(shape)
-        zero_point = params.zero_point.reshape(shape).astype(self._decoded.dtype)
-        if not size:
-            return scale, zero_point
-        block_of_element = np.arange(stop - start) // size
+        scale, zero_point = self._parameters_of_pairs(ends, options, ends.shape[:-1])
+        block_of_element = np.arange(stop - start) // block_size
         return scale.take(block_of_element, axis), zero_point.take(block_of_element, axis)
+
+    def _parameters_of_pairs(
+        self, pairs: Array, options: Mapping[str, Any], shape: Sequence[int]
+    ) -> tuple[Array, Array]:
+        """Return a scale and a zero point for each pair of elements along the last axis, in a shape."""
+        params = reference.choose_qparams(pairs.reshape(-1, 2), **{**options, "axis": 0, "block_size": 0})
+        return params.scale.reshape(shape), params.zero_point.reshape(shape).astype(self._decoded.dtype)
 
     def _float_round_trip(self, values: Array, part: tuple[slice, ...], scheme: Scheme) -> Array:
         """Return the values of a part, which has whole blocks or channels, after float codes, by the reference."""
@@ -365,20 +384,24 @@ def _round_trip_with_largest(largest: Array, arguments: Mapping[str, Any], part:
 def _cut_into_parts(shape: tuple[int, ...], scheme: Scheme) -> list[tuple[slice, ...]]:
     """Cut an array into parts that have whole blocks or channels, with about `PART` elements each."""
     axis = _axis_of(scheme)
-    size = scheme.block_size
-    axes = [*range(len(shape))]
-    units = [size if size and k == axis else 1 for k in axes]
-    if axis is not None and not size:
-        axes = [axis]
-    elif as_qtype(scheme.dtype).has_tensor_scale:  # parts are quantized next to an element across the blocks
-        if len(shape) == 1:
-            return [(slice(None),)]
-        axes = [k for k in axes if k != axis]
-    along = max(axes, key=lambda k: min(shape[k] // units[k], MANY))
-    step = max(PART * shape[along] // (math.prod(shape) * units[along]), 1) * units[along]
-    before = (slice(None),) * along
-    after = (slice(None),) * (len(shape) - along - 1)
-    return [(*before, slice(start, start + step), *after) for start in range(0, shape[along], step)]
+    block_size = scheme.block_size
+    has_channels = axis is not None and not block_size
+    has_tensor_scale = as_qtype(scheme.dtype).has_tensor_scale
+    if has_tensor_scale and len(shape) == 1 and not has_channels:
+        return [(slice(None),)]
+    all_axes = range(len(shape))
+    units = [block_size if block_size and k == axis else 1 for k in all_axes]  # elements that stay together
+    if has_channels:
+        axes_to_cut = [k for k in all_axes if k == axis]
+    elif has_tensor_scale:  # parts are quantized next to an element across the blocks
+        axes_to_cut = [k for k in all_axes if k != axis]
+    else:
+        axes_to_cut = [*all_axes]
+    cut = max(axes_to_cut, key=lambda k: min(shape[k] // units[k], MANY))
+    step = max(PART * shape[cut] // (math.prod(shape) * units[cut]), 1) * units[cut]
+    before = (slice(None),) * cut
+    after = (slice(None),) * (len(shape) - cut - 1)
+    return [(*before, slice(start, start + step), *after) for start in range(0, shape[cut], step)]
 
 
 def _axis_of(scheme: Scheme) -> int | None:
@@ -394,10 +417,10 @@ def _conversion_to_preset(model: ModelFolder, matrices: Sequence[Matrix], name: 
 
     Matrices that readers fuse with those are left out too. None if nothing else is left.
     """
-    group = PRESETS[name].weights.group_size
+    group_size = PRESETS[name].weights.group_size
     fused_matrix_of = {matrix.module: read_as_one(matrix.module, matrix.shape[1]) for matrix in matrices}
-    unfit = {fused_matrix_of[matrix.module] for matrix in matrices if matrix.shape[1] % group}
-    left_alone = [module for module, fused_matrix in fused_matrix_of.items() if fused_matrix in unfit]
+    cut_off = {fused_matrix_of[matrix.module] for matrix in matrices if matrix.shape[1] % group_size}
+    left_alone = [module for module, fused_matrix in fused_matrix_of.items() if fused_matrix in cut_off]
     if len(left_alone) == len(fused_matrix_of):
         return None
     patterns = tuple(f"re:{re.escape(module)}$" for module in left_alone)
@@ -460,18 +483,18 @@ def _gguf_candidates(tensor: Tensor) -> list[Candidate]:
     values = tensor.values()
     with np.errstate(over="ignore"):  # of float64, which the types of blocks take as float32
         _check_finite(values.astype(np.float32, copy=False))
-    rows = values.reshape(-1, values.shape[-1])
-    whole = _Rows(rows)
+    rows = _MeasuredRows(values.reshape(-1, values.shape[-1]))
+    mix = MIXES[LIKE_MIX]
     candidates = []
     for form in BLOCK_FORMATS.values():
-        needs_imatrix = form.needs_importance or MIXES[LIKE_MIX].needs_importance(tensor.name, TENSOR_TYPES[form.name])
+        needs_imatrix = form.needs_importance or mix.needs_importance(tensor.name, TENSOR_TYPES[form.name])
         if values.shape[-1] % form.size == 0 and not needs_imatrix:
-            nbytes = rows.size // form.size * form.nbytes
-            candidates.append(Candidate(scheme=form.name, nbytes=nbytes, sqnr_db=partial(whole.sqnr_db, form)))
-    return [*candidates, Candidate(scheme="BF16", nbytes=2 * rows.size, sqnr_db=whole.sqnr_db_of_bfloat16)]
+            nbytes = values.size // form.size * form.nbytes
+            candidates.append(Candidate(scheme=form.name, nbytes=nbytes, sqnr_db=partial(rows.sqnr_db, form)))
+    return [*candidates, Candidate(scheme="BF16", nbytes=2 * values.size, sqnr_db=rows.sqnr_db_of_bfloat16)]
 
 
-class _Rows:
+class _MeasuredRows:
     """Rows of a GGUF file, on which types of blocks are measured."""
 
     def __init__(self, rows: Array) -> None:

@@ -56,20 +56,23 @@ OF_ALL = "N holds for all variables, NAME=N for one; repeatable."
 def numbers_callback(parse: Callable[[str], Any], needs_name: bool = False) -> Callable[..., Any]:
     """Return the callback of an option: it returns one number for all variables, or a dict of numbers by name.
 
-    `parse` makes a number of a text. With `needs_name`, each number needs the name of a variable.
+    `parse` makes a number of a text. With `needs_name`, each number needs the name of a variable. The texts "0.1" are
+    0.1, "t=0.1" and "u=2" are {"t": 0.1, "u": 2}, and no text is None.
     """
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
-        pairs = [text.rpartition("=") for text in texts]
         form = "NAME=NUMBER" if needs_name else "NUMBER, nor NAME=NUMBER for each variable"
         with usage_errors(lambda error: f"{' '.join(texts)!r} is not {form}"):
-            numbers = {name: parse(number) for name, _, number in pairs}
-        if "" in numbers and needs_name:
+            pairs = [text.rpartition("=") for text in texts]
+            number_by_name = {name: parse(number) for name, _, number in pairs}
+        has_number_for_all = "" in number_by_name
+        if has_number_for_all and needs_name:
             raise click.BadParameter(f"{texts[0]!r} is not {form}")
-        if len(texts) > 1 and ("" in numbers or len(numbers) < len(texts)):
-            one = "" if needs_name else "one number for all variables, or "
-            raise click.BadParameter(f"give {one}NAME=NUMBER once for each of some variables")
-        return numbers.get("", numbers or None)
+        names_are_repeated = len(number_by_name) < len(texts)
+        if len(texts) > 1 and (has_number_for_all or names_are_repeated):
+            alternative = "" if needs_name else "one number for all variables, or "
+            raise click.BadParameter(f"give {alternative}NAME=NUMBER once for each of some variables")
+        return number_by_name[""] if has_number_for_all else number_by_name or None
 
     return read
 
@@ -100,38 +103,45 @@ def convert_store(
     exclude: tuple[str, ...],
     drop: tuple[str, ...],
 ) -> None:
-    """Write the Dataset that a function returns, and print attributes of its variables, by the titles of columns."""
+    """Write what a function returns for the Dataset of each group, and print a table of the changed variables.
+
+    The table has a column for each of `attributes`, from its title to the name of the attribute.
+    """
     _check_out(source, out, force)
     if is_given("level") and out.suffix == ZARR:
         raise click.UsageError("--level is for a netCDF file: zarr compresses by a codec of its own")
-    changed: list[tuple[str, Variable]] = []
+    changed: dict[str, Variable] = {}
     with one_line_errors(source, out), _open_groups(source) as groups:
         scratch = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
         with dask_progress(), scratch, scratch as folder:  # removed twice, since a signal may come meanwhile
             excluded, dropped = _excluded_and_dropped(source, groups, exclude, drop)
             results = {}
             for path, ds in groups.items():
-                prefix = _prefix_of(path)
-                convert_group = functools.partial(convert, exclude=_names_in_group(excluded, path))
-                converted = _call_converter(source, ds, _with_numbers_of_group(convert_group, path, groups), prefix)
+                convert_group = _for_group(convert, path, groups, exclude=_names_in_group(excluded, path))
+                converted = _call_converter(source, ds, convert_group, _prefix_of(path))
                 keys = attributes.values()
                 names = [name for name in ds.data_vars if _has_new(converted[name].attrs, ds[name].attrs, keys)]
-                new = [name for name in converted.variables if name not in ds.variables]
+                added = [name for name in converted.variables if name not in ds.variables]
                 results[path] = ChangedDataset(
-                    before=ds, after=converted, changed=[*names, *new], dropped=_names_in_group(dropped, path)
+                    before=ds, after=converted, changed=[*names, *added], dropped=_names_in_group(dropped, path)
                 )
-                changed += [(f"{prefix}{name}", converted.variables[name]) for name in names]
+                changed |= {f"{_prefix_of(path)}{name}": converted.variables[name] for name in names}
             write(source, Path(folder) / out.name, results, level, note)
             _move_into_place(Path(folder) / out.name, out, Path(folder) / "replaced")
-    entries: list[Entry] = []
-    for name, variable in changed:
-        values = {column: shortest_number(variable.attrs.get(key)) for column, key in attributes.items()}
-        entries.append({"variable": name, "dtype": str(variable.dtype), **values})
-    if entries:
-        print_table(entries, ("variable", "dtype", *attributes))
-    else:
+    _print_changed(changed, attributes)
+    if not changed:
         note(f"{source.name!r} has no floats to change: {out.name!r} has its variables as they are", IN_PART)
     click.echo(f"{count_text(len(changed), 'variable')}: {sizes_text(source, out)}")
+
+
+def _print_changed(changed: Mapping[str, Variable], attributes: dict[str, str]) -> None:
+    """Print a table of variables, if there are any, with attributes by the titles of columns."""
+    entries: list[Entry] = []
+    for name, variable in changed.items():
+        numbers = {title: shortest_number(variable.attrs.get(key)) for title, key in attributes.items()}
+        entries.append({"variable": name, "dtype": str(variable.dtype), **numbers})
+    if entries:
+        print_table(entries, ("variable", "dtype", *attributes))
 
 
 def _prefix_of(group: str) -> str:
@@ -144,12 +154,13 @@ def _names_in_group(names: Iterable[str], group: str) -> list[str]:
     return [name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == group.strip(ROOT)]
 
 
-def _with_numbers_of_group(
-    convert: functools.partial[Any], group: str, groups: Iterable[str]
+def _for_group(
+    convert: functools.partial[Any], group: str, groups: Iterable[str], *, exclude: list[str]
 ) -> functools.partial[Any]:
-    """Return a function whose options by name are those of the variables of a group, without its path.
+    """Return the function for the Dataset of one group, whose variables have no path in their names.
 
-    The root gets those of groups that the file lacks: the function refuses them.
+    Numbers by the names of variables, such as {"ocean/t": 0.1}, become those of its variables: {"t": 0.1} in /ocean.
+    The root gets those of groups that the file lacks, which the function refuses.
     """
     known = {path.strip(ROOT) for path in groups}
 
@@ -157,13 +168,13 @@ def _with_numbers_of_group(
         parent = name.rpartition("/")[0]
         return parent == group.strip(ROOT) or (group == ROOT and parent not in known)
 
-    options_of_group = dict(convert.keywords)
-    for key, numbers in options_of_group.items():
-        if isinstance(numbers, dict):
-            options_of_group[key] = {
-                name.removeprefix(_prefix_of(group)): number for name, number in numbers.items() if is_in_group(name)
-            }
-    return functools.partial(convert.func, **options_of_group)
+    options_of_group: dict[str, Any] = {}
+    for option, value in convert.keywords.items():
+        if isinstance(value, dict):
+            in_group = {name: number for name, number in value.items() if is_in_group(name)}
+            value = {name.removeprefix(_prefix_of(group)): number for name, number in in_group.items()}
+        options_of_group[option] = value
+    return functools.partial(convert.func, **options_of_group, exclude=exclude)
 
 
 def _excluded_and_dropped(
@@ -171,18 +182,24 @@ def _excluded_and_dropped(
 ) -> tuple[list[str], list[str]]:
     """Return the variables that stay as they are and those that are left out; refuse to lose any other variable."""
     names = [f"{_prefix_of(path)}{name}" for path, ds in groups.items() for name in ds.variables]
-    lost = unreadable_variables(source)
+    unreadable = unreadable_variables(source)
     for option, patterns in (("--exclude", exclude), ("--drop", drop)):
         with usage_errors(argument=option):
-            check_patterns(option, patterns, [*names, *lost], "variable")
-    dropped = [name for name in (*names, *lost) if any(matches_tensor(name, pattern) for pattern in drop)]
-    still_lost = [name for name in lost if name not in dropped]
-    if still_lost:
-        drops = " ".join(f"--drop {name}" for name in still_lost)
-        raise ValueError(f"netCDF4 can't read {', '.join(still_lost)}, which OUT would lack: {drops} allows it")
-    excluded_by_name = [name for name in names if any(matches_tensor(name, pattern) for pattern in exclude)]
+            check_patterns(option, patterns, [*names, *unreadable], "variable")
+    dropped = [name for name in (*names, *unreadable) if _matches_any(name, drop)]
+    lost = [name for name in unreadable if name not in dropped]
+    if lost:
+        drops = " ".join(f"--drop {name}" for name in lost)
+        raise ValueError(f"netCDF4 can't read {', '.join(lost)}, which OUT would lack: {drops} allows it")
+    excluded_by_name = [name for name in names if _matches_any(name, exclude)]
+    # in each list once, and without those that xarray does not read either
     excluded = dict.fromkeys((*excluded_by_name, *dropped, *special_variables(source)))
     return [name for name in excluded if name in names], [name for name in dict.fromkeys(dropped) if name in names]
+
+
+def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether one of some patterns matches the name of a variable."""
+    return any(matches_tensor(name, pattern) for pattern in patterns)
 
 
 def _move_into_place(made: Path, out: Path, replaced: Path) -> None:
@@ -246,11 +263,12 @@ def _check_out(source: Path, out: Path, force: bool) -> None:
     if out.suffix != ZARR:
         check_out({"FILE": source}, out, force=force)
         return
-    is_store = any(os.path.lexists(out / mark) for mark in MARKS)
     paths = [path.resolve() for path in (source, out)]
     if any(path in other.parents for path, other in itertools.permutations(paths)):
         raise click.BadParameter(f"{out.name!r} must not lie in FILE, nor FILE in it", param_hint="'OUT'")
-    if os.path.lexists(out) and (not force or not is_store or os.path.samefile(source, out)):
+    is_store = any(os.path.lexists(out / mark) for mark in MARKS)
+    may_be_replaced = force and is_store and not os.path.samefile(source, out)
+    if os.path.lexists(out) and not may_be_replaced:
         reason = "exists; --force replaces it" if is_store and not force else "is FILE itself, or is not a zarr store"
         raise click.BadParameter(f"{out.name!r} {reason}", param_hint="'OUT'")
     if not os.path.isdir(out.parent):

@@ -221,7 +221,7 @@ class StoredForm:
             return _from_words(stored, self.shape[-1] if self.shape else 1, self.qtype)
         if self.packing == "bytes":
             return stored
-        # as bytes, since NumPy does not pad floats of ml_dtypes
+        # bytes of 0 are a padding in any format
         in_blocks = self.to_blocks(stored.view(np.uint8)) if self.block else stored
         codes = in_blocks.view(self.qtype.storage)
         return pack(codes, self.qtype) if self.qtype.packed else codes

@@ -205,12 +205,14 @@ def _labels_agree(x: Tensor, y: Tensor, sides: Sides) -> bool:
     both = [name for name in theirs if name in ours and set(theirs[name].dims) == set(ours[name].dims)]
     for name in both:
         dims = ours[name].dims
+        # coordinates such as those of places on a grid count only where the dimensions have none of their own
         if name not in dims and all(dim in both for dim in dims):
-            continue  # what these labels agree on is in one order
+            continue
         if not labels.agree(theirs[name].transpose(*dims), ours[name]):
-            difference = f"{sides.b} has other values of the coordinate {name}"
             if dims == (name,):
                 difference = f"along {name} {labels.disagreement(theirs[name], ours[name], sides.b, sides.a)}"
+            else:
+                difference = f"{sides.b} has other values of the coordinate {name}"
             advice = "bring both to the same labels, as sel of xarray does"
             note(f"{x.name}: not measured: {difference}; {advice}", sides.code)
             return False
@@ -234,7 +236,8 @@ def _compare_tensors(x: Tensor, y: Tensor, quantized: bool, advance: Progress, c
     with naming(lambda error: f"tensor {x.name!r}: {error}"):
         measure = _measure_in_parts if x.is_read_in_parts or y.is_read_in_parts else _measure_at_once
         measured = measure(x, y, advance, code)
-    counts = x.is_quantized or y.is_quantized or not (quantized or measured.dtype_kind in "iu")
+    is_quantized = x.is_quantized or y.is_quantized
+    counts = is_quantized or not (quantized or measured.dtype_kind in "iu")
     advance(0, 1)
     converted = Converted(
         name=x.name,
@@ -268,20 +271,22 @@ def _measure_at_once(x: Tensor, y: Tensor, progress: Progress, code: int) -> Mea
     approximation = as_float(y.codes())
     totals = None if _has_nan(values) else totals_of(values, approximation)
     progress(x.nbytes, 0)
+    # the largest error tells whether the other side may have NaN; differences of infinities are NaN, too
     if totals is not None and not (math.isnan(totals.largest) and _has_nan(as_float(y.values()))):
         return Measured(numbers.dtype.kind, measures_of(totals), errors_in(totals))
-    part = _without_missing(values, as_float(y.values()))
+    part = _measure_without_missing(values, as_float(y.values()))
     if on_both_sides := part.missing - part.missing_on_one_side:
         note(f"{x.name}: {count_text(on_both_sides, 'value')} NaN on both sides, left out")
     return _measured_of([part], numbers.dtype.kind, x.name, code)
 
 
 def _has_nan(values: Array) -> bool:
-    """Return whether NaN is among some values; the sum of all is NaN then, and seldom otherwise."""
+    """Return whether NaN is among some values; the sum of all, which takes less time, is NaN then, else seldom."""
     if values.dtype.kind in "iu":
         return False
     with np.errstate(all="ignore"):
-        return bool(np.isnan(values.sum(dtype=np.float64)) and np.isnan(values).any())
+        may_have_nan = np.isnan(values.sum(dtype=np.float64))
+        return bool(may_have_nan and np.isnan(values).any())
 
 
 class _Part(NamedTuple):
@@ -292,7 +297,7 @@ class _Part(NamedTuple):
     missing_on_one_side: int
 
 
-def _without_missing(ours: Array, theirs: Array) -> _Part:
+def _measure_without_missing(ours: Array, theirs: Array) -> _Part:
     """Measure the elements that are NaN on neither side."""
     missing_in_ours = np.isnan(ours)
     missing_in_theirs = np.isnan(theirs)
@@ -312,11 +317,12 @@ def _measured_of(parts: Sequence[_Part], dtype_kind: str, name: str, code: int) 
     on_one_side = sum(part.missing_on_one_side for part in parts)
     if on_one_side:
         note(f"{name}: {count_text(on_one_side, 'value')} missing on one side only", code)
-    measures = NOTHING_MEASURED
     if any(part.totals.size for part in parts):
         measures = comparison_of([part.totals for part in parts])
-    elif on_one_side:
+    elif on_one_side:  # then nothing is equal
         measures = replace(NOTHING_MEASURED, sqnr_db=math.nan)
+    else:
+        measures = NOTHING_MEASURED
     sums = reduce(Errors.with_more, (errors_in(part.totals) for part in parts), NO_ERRORS)
     return Measured(dtype_kind, measures, sums, nan=sum(part.missing for part in parts))
 
@@ -338,9 +344,9 @@ def _measure_in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> Me
     to_y, to_x = _orders(x.dims, y.dims)
     with x.open_parts() as read_x, y.open_parts() as read_y:
         for part in x.parts():
-            numbers = read_x(part)
-            others = read_y(tuple(part[axis] for axis in to_y)).transpose(to_x) if to_y else read_y(part)
-            dtype_kind = numbers.dtype.kind
-            parts.append(_without_missing(np.atleast_1d(as_float(numbers)), np.atleast_1d(as_float(others))))
-            progress(x.nbytes_of(numbers), 0)
+            ours = read_x(part)
+            theirs = read_y(tuple(part[axis] for axis in to_y)).transpose(to_x) if to_y else read_y(part)
+            dtype_kind = ours.dtype.kind
+            parts.append(_measure_without_missing(np.atleast_1d(as_float(ours)), np.atleast_1d(as_float(theirs))))
+            progress(x.nbytes_of(ours), 0)
     return _measured_of(parts, dtype_kind, x.name, code)

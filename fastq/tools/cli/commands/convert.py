@@ -78,21 +78,25 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
     """Refuse a file for the report if it would replace one of SRC or OUT, or can't be written."""
     check_replaceable(report, "--report", {})
     folder = report.parent.resolve()
-    whole = out.resolve()
-    names_of_model: set[str] = set()
-    if folder.is_relative_to(whole):
-        copied_folder = source / folder.relative_to(whole)
-        if copied_folder.is_dir():
-            names_of_model = {CONFIG, INDEX, JOURNAL, *(path.name for path in copied_folder.iterdir())}
     if folder.is_relative_to(source.resolve()):
         reason = "lies in SRC, where nothing may be written"
-    elif folder / report.name == whole:
+    elif folder / report.name == out.resolve():
         reason = "is OUT itself"
-    elif report.name.casefold() in {name.casefold() for name in names_of_model}:
+    elif report.name.casefold() in _names_of_model(folder, source, out):
         reason = "is a file of the model in OUT"
     else:
         return
     raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
+
+
+def _names_of_model(folder: Path, source: Path, out: Path) -> set[str]:
+    """Return the names, in lower case, of the files that a conversion may write into a folder; empty outside OUT."""
+    if not folder.is_relative_to(out.resolve()):
+        return set()
+    copied_folder = source / folder.relative_to(out.resolve())
+    if not copied_folder.is_dir():
+        return set()
+    return {name.casefold() for name in (CONFIG, INDEX, JOURNAL, *(path.name for path in copied_folder.iterdir()))}
 
 
 SCHEME_FOR_HELP = "Use another scheme for the modules that PATTERN matches; repeatable, the first match counts."
@@ -249,14 +253,18 @@ def _with_options(
     symmetric: bool | None,
 ) -> tuple[LayerScheme, list[tuple[str, LayerScheme]]]:
     """Return schemes with the options for integers in groups; raise UsageError if no scheme has such integers."""
-    chosen = [scheme, *(other for _, other in schemes)]
-    in_groups = [member for member in chosen if member.in_groups] or chosen
-    try:
-        first, *others = (
-            member.with_options(group_size, symmetric) if member in in_groups else member for member in chosen
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    all_schemes = [scheme, *(other for _, other in schemes)]
+    has_integers_in_groups = any(member.in_groups for member in all_schemes)
+    changed = []
+    for member in all_schemes:
+        if member.in_groups or not has_integers_in_groups:  # a scheme without them refuses the options
+            try:
+                changed.append(member.with_options(group_size, symmetric))
+            except ValueError as error:
+                raise click.UsageError(str(error)) from error
+        else:
+            changed.append(member)
+    first, *others = changed
     return first, [(pattern, other) for (pattern, _), other in zip(schemes, others, strict=True)]
 
 

@@ -126,6 +126,9 @@ def _value_text(field: MetadataField) -> str:
     """Return a value as one short line; an array is cut after its first elements."""
     value = field.value()
     if isinstance(value, list):
-        value = ", ".join(map(str, value[:SHOWN_ELEMENTS])) + (", ..." if len(value) > SHOWN_ELEMENTS else "")
-    line = printable(" ".join(str(value).split()))
+        more = ", ..." if len(value) > SHOWN_ELEMENTS else ""
+        text = ", ".join(map(str, value[:SHOWN_ELEMENTS])) + more
+    else:
+        text = str(value)
+    line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."

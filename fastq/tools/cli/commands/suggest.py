@@ -70,7 +70,7 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
         note_codes(source, by_name)
         trials = trials_for(source)
         tensors, left_out = _tensors_to_try(list(by_name.values()), trials)
-        chosen, not_finite, read_with_them = _choose_schemes(tensors, trials, sqnr, left_out)
+        chosen, not_finite, fused_with_not_finite = _choose_schemes(tensors, trials, sqnr, left_out)
         not_held = f"no scheme holds NaN or infinite values: {some_of(not_finite)}"
         reasons = ", ".join(f"{count:,} ({reason})" for reason, count in left_out.items())
         if not chosen and not_finite:
@@ -90,11 +90,11 @@ def suggest(source: Path, sqnr: float, as_json: bool, worst_first: bool) -> None
     if not_finite:
         note(not_held, TOO_FAR)
     schemes = Counter(str(choice.scheme) for choice in chosen.values())
-    if line := command_line(source, schemes, [*not_finite, *read_with_them]):
+    if line := command_line(source, schemes, [*not_finite, *fused_with_not_finite]):
         note(line)
-    short = [f"{name} ({choice.sqnr_db:.2f})" for name, choice in chosen.items() if not choice.sqnr_db >= sqnr]
-    if short:
-        note(f"no scheme reaches {sqnr:g} dB: {some_of(short)}", TOO_FAR)
+    not_reached = [f"{name} ({choice.sqnr_db:.2f})" for name, choice in chosen.items() if not choice.sqnr_db >= sqnr]
+    if not_reached:
+        note(f"no scheme reaches {sqnr:g} dB: {some_of(not_reached)}", TOO_FAR)
 
 
 class Choice(NamedTuple):
@@ -125,12 +125,13 @@ def _choose_schemes(
 ) -> tuple[dict[str, Choice], list[str], list[str]]:
     """Return the chosen schemes by name, the names of tensors with NaN or infinite values, and those of their groups.
 
-    Tensors without a scheme are counted in `left_out`, except for those with such values.
+    Tensors that readers fuse have one scheme, or none if one of them has such values. Tensors without a scheme are
+    counted in `left_out`, except for those with such values.
     """
     from fastq.tools.cli.scheme_search import NotFiniteError, cheapest
 
     not_finite = []
-    read_with_them: list[str] = []
+    fused_with_not_finite: list[str] = []
     groups: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(trials.group_of(tensor), []).append(tensor)
@@ -144,7 +145,7 @@ def _choose_schemes(
                 except NotFiniteError:
                     not_finite.append(tensor.name)
             if len(candidates) < len(group):
-                read_with_them += candidates
+                fused_with_not_finite += candidates
                 left_out.update(["read as one with NaN or infinite values"] * len(candidates))
             elif (suggestion := cheapest([*candidates.values()], sqnr)) is None:
                 left_out["no scheme is smaller"] += len(group)
@@ -153,7 +154,7 @@ def _choose_schemes(
                     chosen[tensor.name] = Choice(tensor, suggestion.scheme, nbytes, ratio)
             for tensor in group:
                 advance(tensor.nbytes, 1)
-    return chosen, not_finite, read_with_them
+    return chosen, not_finite, fused_with_not_finite
 
 
 def _entry_of_choice(choice: Choice, as_json: bool) -> Entry:
@@ -172,7 +173,7 @@ def _entry_of_choice(choice: Choice, as_json: bool) -> Entry:
 
 
 def _row_of(choice: Choice) -> Converted:
-    """Return the row that counts in the sums of all tensors."""
+    """Return the row that counts in the sums of all tensors; the SQNR gives the noise."""
     tensor = choice.tensor
     signal = squares_of(tensor.values())
     noise = noise_at(choice.sqnr_db, signal)
@@ -182,7 +183,13 @@ def _row_of(choice: Choice) -> Converted:
         before=tensor.nbytes,
         after=choice.nbytes,
         target=str(choice.scheme),
-        errors=Errors(noise.number, signal.number, math.nan, noise.exponent, signal.exponent),
+        errors=Errors(
+            noise=noise.number,
+            signal=signal.number,
+            largest=math.nan,
+            noise_exponent=noise.exponent,
+            signal_exponent=signal.exponent,
+        ),
     )
 
 
@@ -192,8 +199,10 @@ def _reason_against(tensor: Tensor, parts: Collection[str], *, vectors: bool) ->
         return "quantized already"
     if tensor.scheme not in FLOATS:
         return tensor.scheme
-    if not tensor.shape or (len(tensor.shape) < 2 and not vectors):
-        return "vectors" if tensor.shape else "scalars"
+    if not tensor.shape:
+        return "scalars"
+    if len(tensor.shape) < 2 and not vectors:
+        return "vectors"
     return "" if math.prod(tensor.shape) else "no elements"
 
 

@@ -43,14 +43,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COUNTED = 1 << 19  # most elements that are counted
-BARS = 200
+BARS = 64  # of a histogram, and most of an octave of a calibrator's
 EMPTY = 0.5  # elements at the base of bars on a logarithmic axis, which has no 0
 TICKS = 256  # most codes that are drawn one by one: more would touch each other
 SAMPLE = 1 << 18  # most elements whose errors are computed
 TALLEST = 1e300  # magnitude on a logarithmic axis, whose margins and ticks reach beyond it
 BINS = 512  # most channels that are drawn: fewer than the pixels of a default figure
 OCTAVES = 2  # of a calibrator's histogram whose bins are drawn; those below have bars of one width
-BARS = 64  # most of an octave
 # colours and dashes of methods; dashes keep lines visible that overlap
 _LINES = {
     "minmax": (VERMILLION, "solid"),
@@ -102,14 +101,19 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     clipped = compare(x, q).clipped or 0
     places = sample_places(x.shape, COUNTED)
-    values = np.asarray(x[places], np.float64)
-    one = q.scale.size == 1
-    grid = _grid(q, one)
+    sample = np.asarray(x[places], np.float64)
+    has_one_scale = q.scale.size == 1
+    if has_one_scale:  # then the axis shows values, else codes
+        values = sample
+        grid = _values_of_codes(q)
+        lowest, highest = map(float, minmax(x))
+    else:
+        values = _positions(sample, q, places)
+        grid = _codes_in_use(q)
+        lowest, highest = values.min(), values.max()
     # the ends of the values that round to codes: half a step beyond the first and the last
     first = float(grid[0] - (grid[1] - grid[0]) / 2)
     last = float(grid[-1] + (grid[-1] - grid[-2]) / 2)
-    values = values if one else _positions(values, q, places)
-    lowest, highest = map(float, minmax(x)) if one else (values.min(), values.max())
     heights, edges = np.histogram(values, BARS, (min(lowest, first), max(highest, last)))
     a = axis_of(ax)
     a.stairs(np.maximum(heights, EMPTY), edges, baseline=EMPTY, fill=True, color=BLUE, alpha=0.75, label="elements")
@@ -126,36 +130,45 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     a.margins(x=0.01)
     of_sample = f" of a sample of {len(values):,}" if x.size > COUNTED else ""
     title = f"{scheme_text(q.qparams)}: clips {_percent_text(clipped / x.size)}"
-    set_labels(a, title, "value" if one else "code, before it is rounded", f"elements in a bar{of_sample}")
+    set_labels(a, title, "value" if has_one_scale else "code, before it is rounded", f"elements in a bar{of_sample}")
     return legend_below(a, 3)
 
 
-def _grid(q: QuantizedArray, decoded: bool) -> Array:
-    """Return the codes in use in order, for float formats as numbers; or their values."""
-    p = q.qparams
-    first, last = code_ends(p)
-    if p.dtype.element:
-        codes = np.arange(1 << p.dtype.bits, dtype=np.uint8).view(p.dtype.storage)
-        codes = codes[np.isfinite(codes.astype(np.float32))]
-    else:
-        codes = np.arange(first, last + 1).astype(p.dtype.storage)
-    numbers = np.array(p.dtype.codebook.values) if p.dtype.codebook else codes
-    return np.unique((values_of(codes, p, q.shape, (0,) * q.ndim) if decoded else numbers).astype(np.float64))
+def _stored_codes(q: QuantizedArray) -> Array:
+    """Return the codes in use, as they are stored."""
+    qtype = q.dtype
+    if qtype.element:
+        codes = np.arange(1 << qtype.bits, dtype=np.uint8).view(qtype.storage)
+        return codes[np.isfinite(codes.astype(np.float32))]
+    first, last = code_ends(q.qparams)
+    return np.arange(first, last + 1).astype(qtype.storage)
+
+
+def _codes_in_use(q: QuantizedArray) -> Array:
+    """Return the codes in use in order, for float formats and tables as their numbers."""
+    numbers = np.array(q.dtype.codebook.values) if q.dtype.codebook else _stored_codes(q)
+    return np.unique(numbers.astype(np.float64))
+
+
+def _values_of_codes(q: QuantizedArray) -> Array:
+    """Return the values of the codes in use in order, by the first scale."""
+    return np.unique(values_of(_stored_codes(q), q.qparams, q.shape, (0,) * q.ndim).astype(np.float64))
 
 
 def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> Array:
     """Return the positions of values among the codes, before rounding."""
-    p = q.qparams
-    indices = parameter_places(p, q.shape, places)
-    scale = as_array(p.scale, "q")[indices].astype(np.float64)
-    zero_point = as_array(p.zero_point, "q")[indices].astype(np.float64)
-    if p.tensor_scale is not None:
-        scale = scale * float(p.tensor_scale)
-    if p.dtype.block_size and not p.dtype.element:
+    params = q.qparams
+    indices = parameter_places(params, q.shape, places)
+    scale = as_array(params.scale, "q")[indices].astype(np.float64)
+    zero_point = as_array(params.zero_point, "q")[indices].astype(np.float64)
+    if params.tensor_scale is not None:
+        scale = scale * float(params.tensor_scale)
+    if params.dtype.block_size and not params.dtype.element:  # mxint8, whose codes are multiples of 1/64
         scale = scale / 64
-    if as_convention(p.convention).zero_point == "offset":
-        start = code_ends(p)[0] if as_convention(p.convention).offset_code == "lowest" else 0
-        return (values - zero_point) / scale + start
+    convention = as_convention(params.convention)
+    if convention.zero_point == "offset":
+        code_of_offset = code_ends(params)[0] if convention.offset_code == "lowest" else 0
+        return (values - zero_point) / scale + code_of_offset
     return values / scale + zero_point
 
 
@@ -205,36 +218,35 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
         raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
     if q is not None and q.shape != x.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {q.shape}")
-    along = within_array((0 if axis is None else as_int(axis, "axis"),), x.ndim, "x")[0]
+    (chosen,) = within_array((0 if axis is None else as_int(axis, "axis"),), x.ndim, "x")  # refuses a scalar, too
     if not x.size:
         raise ValueError(f"x has shape {x.shape}: there is no channel to draw")
     minmax(x)  # refuses NaN
-    others = outliers_by_axis(x) if axis is None else {}
-    if axis is None:
-        along = _axis_to_draw(x, q, others)
+    outliers_of_axes = outliers_by_axis(x) if axis is None else {}
+    along = _axis_to_draw(x, q, outliers_of_axes) if axis is None else chosen
     largest = largest_of_channels(x, along)
     if largest.max() > TALLEST:
         raise ValueError(f"x has magnitudes up to {largest.max():.3g}, more than a picture holds: draw x / 1e10")
     errors = None if q is None else _channel_errors(x, q, along)
-    together = math.ceil(largest.size / BINS)
+    channels_of_bin = math.ceil(largest.size / BINS)
     outliers = outliers_of(largest)
 
     from matplotlib.ticker import MaxNLocator
 
     a = axis_of(ax)
-    counted = f"channel of axis {along}" + (f", largest of {together}" if together > 1 else "")
+    counted = f"channel of axis {along}" + (f", largest of {channels_of_bin}" if channels_of_bin > 1 else "")
     for heights, colour, label in ((largest, BLUE, "largest magnitude"), (errors, ORANGE, "RMS error")):
         if heights is not None:
-            binned = np.maximum.reduceat(heights, np.arange(0, heights.size, together))
+            binned = np.maximum.reduceat(heights, np.arange(0, heights.size, channels_of_bin))
             shown_heights = np.where(binned > 0, binned, np.nan)  # 0 has no place on a logarithmic axis
-            edges = np.arange(binned.size + 1) * together - 0.5
+            edges = np.arange(binned.size + 1) * channels_of_bin - 0.5
             a.stairs(shown_heights, edges, baseline=None, color=colour, linewidth=1.5, label=label)
     _mark_outliers(a, along, largest, outliers)
     a.set_yscale("log")
     a.margins(x=0.01)
     a.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     count = f"{outliers.size or 'no'} outlier{'s' * (outliers.size != 1)}"
-    elsewhere = [f"outliers of {outlier_text(k, channels)}" for k, channels in others.items() if k != along]
+    elsewhere = [f"outliers of {outlier_text(k, channels)}" for k, channels in outliers_of_axes.items() if k != along]
     title = "\n".join([f"{largest.size:,} channels of axis {along}, {count}", *elsewhere])
     set_labels(a, title, counted, "magnitude")
     return legend_below(a, 3)
@@ -242,12 +254,13 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
 
 def _channel_errors(x: Array, q: QuantizedArray, along: int) -> Array:
     """Return the root mean square of the errors of each channel, from a sample of its elements."""
-    others = tuple(n for a, n in enumerate(x.shape) if a != along)
-    places = [place[np.newaxis] for place in sample_places(others, max(SAMPLE // x.shape[along], 1))]
+    shape_of_channel = tuple(length for axis, length in enumerate(x.shape) if axis != along)
+    # the same places in each channel: indices of shape (1, places), next to channels of shape (channels, 1)
+    places = [place[np.newaxis] for place in sample_places(shape_of_channel, max(SAMPLE // x.shape[along], 1))]
     places.insert(along, np.arange(x.shape[along])[:, np.newaxis])
     values = values_at(as_array(q.codes, "q.codes"), q.qparams, q.shape, tuple(places))
     errors = x[tuple(places)].astype(np.float64) - values.astype(np.float64)
-    exponents = np.frexp(np.abs(errors).max(axis=1, initial=0.0))[1]  # float64 may not hold the squares
+    _, exponents = np.frexp(np.abs(errors).max(axis=1, initial=0.0))  # float64 may not hold the squares
     scaled = np.ldexp(errors, -exponents[:, np.newaxis])
     return np.asarray(np.ldexp(np.sqrt(np.mean(scaled**2, axis=1)), exponents))
 
@@ -262,6 +275,7 @@ def _axis_to_draw(x: Array, q: QuantizedArray | None, outliers: dict[int, Array]
 
 
 def _mark_outliers(a: Axes, along: int, largest: Array, outliers: Array) -> None:
+    """Mark outlier channels, and write the numbers of the farthest ones."""
     if not outliers.size:
         return
     a.axhline(FAR * np.median(largest), color=GREY, linestyle=(0, (4, 3)), linewidth=1, label=f"{FAR:g} x the median")
@@ -335,35 +349,49 @@ def calibration(
     for name in methods:
         if type(name) is not str or name not in _LINES:
             raise ValueError(f"methods must be of {known}, not {shown(name)}")
-    one = _calibrator_of_channel(calibrator, channel)
+    calibrator = _calibrator_of_channel(calibrator, channel)
     options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
-    ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in methods}
-    counts = one.counts.ravel()
-    edges = one.edges.ravel()
-    # narrow bins are joined, so that bars are visible
-    of_octave = 1 << mantissa_bits(one.bins)
-    steps = max(one.bins // of_octave - 1 - OCTAVES, 0)
-    wide = max(of_octave // BARS, 1)
-    joined = widen(counts, steps).reshape(-1, wide).sum(axis=1)
-    ends = (np.ldexp(units_of_both_sides(one.bins), steps) * edges[one.bins + 1])[::wide]
-    first, last = np.flatnonzero(joined)[[0, -1]]
-    width = ends[one.bins // wide + 1]
-    bars = joined * (width / np.diff(ends))
+    ranges = {name: [end.item() for end in calibrator.clipping_range(name, **options)] for name in methods}
+    bars, ends, width = _bars(calibrator)
+    first, last = np.flatnonzero(bars)[[0, -1]]
     bottom = bars[bars > 0].min() / 2
     a = axis_of(ax)
     a.stairs(bars[first : last + 1], ends[first : last + 2], baseline=bottom, fill=True, color=GREY, alpha=0.6)
     a.set_yscale("log")
     a.set_ylim(bottom=bottom)
-    title = f"{one.dtype}: {int(one.count.sum()):,} elements"
+    title = f"{calibrator.dtype}: {int(calibrator.count.sum()):,} elements"
     set_labels(a, title, "value", f"elements in a width of {width:.3g}")
     for name, (lo, hi) in ranges.items():
         colour, dashes = _LINES[name]
-        beyond = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0  # only bins that lie beyond as a whole
-        beyond += counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
-        label = f"{name}: {lo:.3g} to {hi:.3g}, clips {_percent_text(float(beyond / counts.sum()))}"
+        label = f"{name}: {lo:.3g} to {hi:.3g}, clips {_percent_text(_share_beyond(calibrator, lo, hi))}"
         for end, text in ((lo, label), (hi, None)):
             a.axvline(end, color=colour, linestyle=dashes, linewidth=2, label=text)
     return legend_below(a, 2, -0.17)
+
+
+def _bars(calibrator: Calibrator) -> tuple[Array, Array, float]:
+    """Return the heights of bars of a calibrator's histogram, their ends, and the width to which heights refer.
+
+    Bins are narrow near 0 and as wide as they are far; narrow ones are joined, so that bars are visible.
+    """
+    counts = calibrator.counts.ravel()
+    edges = calibrator.edges.ravel()
+    bins_of_octave = 1 << mantissa_bits(calibrator.bins)
+    steps = max(calibrator.bins // bins_of_octave - 1 - OCTAVES, 0)  # octaves near 0 whose bins become one width
+    bins_of_bar = max(bins_of_octave // BARS, 1)
+    elements = widen(counts, steps).reshape(-1, bins_of_bar).sum(axis=1)
+    ends = (np.ldexp(units_of_both_sides(calibrator.bins), steps) * edges[calibrator.bins + 1])[::bins_of_bar]
+    width = ends[calibrator.bins // bins_of_bar + 1]
+    return elements * (width / np.diff(ends)), ends, width
+
+
+def _share_beyond(calibrator: Calibrator, lo: float, hi: float) -> float:
+    """Return the share of the elements in bins that lie beyond a range as a whole."""
+    counts = calibrator.counts.ravel()
+    edges = calibrator.edges.ravel()
+    below = counts[edges[1:] <= lo].sum() if lo > calibrator.minimum else 0
+    above = counts[edges[:-1] >= hi].sum() if hi < calibrator.maximum else 0
+    return float((below + above) / counts.sum())
 
 
 def _calibrator_of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
@@ -382,4 +410,5 @@ def _calibrator_of_channel(calibrator: Calibrator, channel: int | tuple[int, ...
 
 
 def _percent_text(share: float) -> str:
+    """Return a share of the elements as text."""
     return f"{100 * share:.2g} %" if share else "nothing"

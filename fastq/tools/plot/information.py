@@ -51,19 +51,23 @@ def bit_information(found: BitInformation, *, level: float = 0.99, ax: Axes | No
     check_axis(ax)
     if not isinstance(found, BitInformation):
         raise TypeError(f"found must be a BitInformation, not {shown(found)}")
-    kept = found.keepbits(level)
+    keepbits = found.keepbits(level)
     bits = len(found.counts)
-    mantissa = of_width(bits)[0]
+    mantissa, *_ = of_width(bits)
     places = np.arange(bits)
-    first = bits - mantissa
+    first_of_mantissa = bits - mantissa
     a = axis_of(ax)
-    parts = (("sign", slice(0, 1), GREY), ("exponent", slice(1, first), ORANGE), ("mantissa", slice(first, None), BLUE))
+    parts = (
+        ("sign", slice(0, 1), GREY),
+        ("exponent", slice(1, first_of_mantissa), ORANGE),
+        ("mantissa", slice(first_of_mantissa, None), BLUE),
+    )
     for label, part, colour in parts:
         a.bar(places[part], found.information[part], color=colour, label=label, width=0.9)
-    a.axvline(first + kept - 0.5, color=VERMILLION, linewidth=2, label=f"keepbits={kept}")
+    a.axvline(first_of_mantissa + keepbits - 0.5, color=VERMILLION, linewidth=2, label=f"keepbits={keepbits}")
     a.axhline(most_of_noise(found.information), color=GREEN, linestyle=":", linewidth=2, label="noise up to here")
     shown_at = places[:: max(bits // 16, 1)]
     a.set_xticks(shown_at, [found.names[k] for k in shown_at], fontsize="small")
-    title = f"{found.dtype}: {kept} of {mantissa} bits of the mantissa have {100 * level:.5g} % of the information"
+    title = f"{found.dtype}: {keepbits} of {mantissa} bits of the mantissa have {100 * level:.5g} % of the information"
     set_labels(a, title, "bit", "information in bits")
     return legend_below(a, 5)

@@ -122,29 +122,35 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
 
 
 def _titles(x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: Pair) -> tuple[str, ...]:
+    """Return the titles of the four panels."""
     of_cells = "" if step == (1, 1) else "\ncells: largest of {} x {}".format(*step)
     shape = " x ".join(map(str, x.shape)) or "one number"
     matrix = "" if x.ndim in (0, 2) else " as {} x {}".format(*_as_matrix(x).shape)
     texts = [outlier_text(axis, channels) for axis, channels in outliers_by_axis(x).items()] if x.ndim > 1 else []
     outliers = f"\noutliers: {'; '.join(texts)}" if texts else ""
-    scheme = "none: q is an array of values"
-    if isinstance(q, QuantizedArray) and q.scale.size == 1:
-        zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
-        scheme = f"{q.dtype}, scale {q.scale.item():.4g}, {zero} {q.zero_point.item():.6g}"
-    elif isinstance(q, QuantizedArray):
-        scheme = f"{q.dtype}, axis={q.axis}" + (f", block_size={q.block_size}" if q.block_size else "")
     return (
         f"original\n{shape} {x.dtype}{matrix}{of_cells}{outliers}",
-        f"codes\n{scheme}",
+        f"codes\n{_scheme_text(q)}",
         f"decoded\nSQNR {measured.sqnr_db:.2f} dB",
         f"error\nat most {measured.max_abs_error:.3g}{of_cells}",
     )
+
+
+def _scheme_text(q: QuantizedArray | ArrayLike) -> str:
+    """Return the scheme of codes in words: their single scale and zero point, or what shares these."""
+    if not isinstance(q, QuantizedArray):
+        return "none: q is an array of values"
+    if q.scale.size == 1:
+        zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
+        return f"{q.dtype}, scale {q.scale.item():.4g}, {zero} {q.zero_point.item():.6g}"
+    return f"{q.dtype}, axis={q.axis}" + (f", block_size={q.block_size}" if q.block_size else "")
 
 
 # How it is drawn
 
 
 def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | ArrayLike) -> None:
+    """Draw the cells into the four panels."""
     from matplotlib.colors import Normalize
     from matplotlib.ticker import MaxNLocator
 
@@ -186,6 +192,7 @@ def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
 
 
 def _draw_image(ax: Axes, cells: Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
+    """Draw the values of cells with a colour bar, and write them if each cell is one element."""
     height, width = (count * step for count, step in zip(values.shape, cells.step, strict=True))
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # the last cells may reach beyond the array
     image = ax.imshow(values, colours, scale, aspect=ax.get_aspect(), interpolation="nearest", extent=extent)
@@ -255,6 +262,7 @@ class Cells(NamedTuple):
 
 
 def _as_matrix(a: Array) -> Array:
+    """Return an array as rows along its last axis."""
     return a.reshape(-1, a.shape[-1] if a.ndim else 1)
 
 
@@ -262,23 +270,14 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
     """Return the contents of the cells for an array and its approximation."""
     matrix = _as_matrix(x)
     shape = matrix.shape[0], matrix.shape[1]
-    # height and width of a cell in elements, so that it covers at least a pixel
-    step = math.ceil(shape[0] / (CELLS // STACKED if _is_stacked(shape) else CELLS)), math.ceil(shape[1] / CELLS)
-    if _is_square(shape):
-        step = (math.ceil(max(shape) / CELLS),) * 2
+    step = _step_of_cells(shape)
     cells = math.ceil(shape[0] / step[0]), math.ceil(shape[1] / step[1])
     original = np.zeros(cells)
     codes = np.zeros(cells)
     decoded = np.zeros(cells)
     error = np.zeros(cells)
     places = np.empty(cells, np.intp)  # of the elements that are shown, in C order
-    approximation: Rows = q if isinstance(q, QuantizedArray) else _as_matrix(as_array(q, "q"))
-    if isinstance(q, QuantizedArray):
-        try:  # rows are decoded one by one if it can be cut after each `step` of them
-            approximation = q.reshape(shape)
-            approximation[step[0] :]
-        except ValueError:  # parameters belong to several axes that are merged here, or to blocks of rows
-            approximation = _as_matrix(q.dequantize())
+    approximation = _rows_of(q, shape, step[0])
     height = step[0] * max(BAND // (step[0] * shape[1]), 1)
     for start in range(0, shape[0], height):
         row = start // step[0]
@@ -298,6 +297,28 @@ def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
         indices = np.unravel_index(places, x.shape) if x.ndim else ()
         codes[...] = codes_at(as_array(q.codes, "q.codes"), q.dtype, indices)
     return Cells(shape=shape, step=step, original=original, codes=codes, decoded=decoded, error=error)
+
+
+def _step_of_cells(shape: Pair) -> Pair:
+    """Return the height and the width of a cell in elements, so that it covers at least a pixel."""
+    rows, columns = shape
+    if _is_square(shape):
+        side = math.ceil(max(shape) / CELLS)
+        return side, side
+    cells_below_each_other = CELLS // STACKED if _is_stacked(shape) else CELLS
+    return math.ceil(rows / cells_below_each_other), math.ceil(columns / CELLS)
+
+
+def _rows_of(q: QuantizedArray | ArrayLike, shape: Pair, step: int) -> Rows:
+    """Return an approximation as a matrix of a shape: codes if they can be cut after each `step` rows, else values."""
+    if not isinstance(q, QuantizedArray):
+        return _as_matrix(as_array(q, "q"))
+    try:
+        codes = q.reshape(shape)
+        codes[step:]
+    except ValueError:  # parameters belong to several axes that are merged here, or to blocks of rows
+        return _as_matrix(q.dequantize())
+    return codes
 
 
 def _is_stacked(shape: Pair) -> bool:
@@ -331,14 +352,15 @@ def _tiles(row: int, shape: tuple[int, ...], step: Pair) -> Iterator[tuple[tuple
 
 
 def _as_float(tile: Array) -> Array:
+    """Return a tile as floats that have all its numbers."""
     return tile if tile.dtype in (np.float32, np.float64) else tile.astype(np.float64)
 
 
 def _largest(tile: Array, step: Pair) -> tuple[Array, Array]:
     """Return row and column of the element of the largest magnitude in each cell of a row of cells."""
     magnitude = np.abs(tile)
-    heights = magnitude.max(axis=0)  # 5 times as fast as `argmax` of all if columns are few
-    if missing := -heights.size % step[1]:
-        heights = np.append(heights, np.full(missing, -1.0, heights.dtype))
-    column = heights.reshape(-1, step[1]).argmax(axis=1) + np.arange(0, heights.size, step[1])
+    of_columns = magnitude.max(axis=0)  # 5 times as fast as `argmax` of all if columns are few
+    if missing := -of_columns.size % step[1]:  # of the last cell
+        of_columns = np.append(of_columns, np.full(missing, -1.0, of_columns.dtype))
+    column = of_columns.reshape(-1, step[1]).argmax(axis=1) + np.arange(0, of_columns.size, step[1])
     return magnitude[:, column].argmax(axis=0), column

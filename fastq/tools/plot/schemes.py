@@ -80,18 +80,28 @@ def sample_of(x: Array, scheme: Arguments) -> Array:
 
     With one scale for all, or blocks along the last axis, parts are rows; in a one-dimensional array pieces.
     """
-    blocks = scheme.get("block_size") or as_qtype(scheme["dtype"]).block_size
+    block_size = scheme.get("block_size") or as_qtype(scheme["dtype"]).block_size
     axes = scheme.get("axis")
-    kept = [] if axes is None else sorted(normalize_axis_tuple(axes, x.ndim, "axis"))
-    if not kept or (blocks and kept == [x.ndim - 1]):
-        if x.ndim < 2:
-            flat = x.reshape(-1)
-            x = flat[: flat.size // PIECE * PIECE].reshape(-1, PIECE) if flat.size > SAMPLE else flat.reshape(1, -1)
-        rows = x.reshape(-1, x.shape[-1])
-        return np.ascontiguousarray(rows[_spread_indices(len(rows), SAMPLE // max(rows.shape[1], 1)), :SAMPLE])
-    free = [axis for axis in range(x.ndim) if axis not in kept] if blocks else kept
-    axis = max(free, key=lambda axis: x.shape[axis])
-    return x.take(_spread_indices(x.shape[axis], SAMPLE // max(x.size // x.shape[axis], 1)), axis=axis)
+    own_axes = [] if axes is None else sorted(normalize_axis_tuple(axes, x.ndim, "axis"))
+    if not own_axes or (block_size and own_axes == [x.ndim - 1]):
+        rows = _as_rows(x)
+        picked = _spread_indices(len(rows), SAMPLE // max(rows.shape[1], 1))
+        return np.ascontiguousarray(rows[picked, :SAMPLE])
+    # blocks along an axis stay whole; without blocks each index on its axes has a scale
+    axes_to_cut = [axis for axis in range(x.ndim) if axis not in own_axes] if block_size else own_axes
+    longest = max(axes_to_cut, key=lambda axis: x.shape[axis])
+    picked = _spread_indices(x.shape[longest], SAMPLE // max(x.size // x.shape[longest], 1))
+    return x.take(picked, axis=longest)
+
+
+def _as_rows(x: Array) -> Array:
+    """Return an array as rows along its last axis; one of one dimension is cut into pieces if it is long."""
+    if x.ndim > 1:
+        return x.reshape(-1, x.shape[-1])
+    flat = x.reshape(-1)
+    if flat.size <= SAMPLE:
+        return flat.reshape(1, -1)
+    return flat[: flat.size // PIECE * PIECE].reshape(-1, PIECE)
 
 
 def _spread_indices(count: int, number: int) -> Array:
@@ -206,12 +216,12 @@ def _naming(name: str) -> Iterator[None]:
         raise type(error)(f"schemes has {name!r}: {error}") from error
 
 
-@np.errstate(all="ignore")  # of the caller
 def _has_dtype(arguments: object) -> bool:
     """Return whether these are arguments by name, with a dtype."""
     return isinstance(arguments, Mapping) and "dtype" in arguments
 
 
+@np.errstate(all="ignore")  # of the caller
 def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, ax: Axes | None = None) -> Axes:
     """Draw several approximations of one array side by side, the best first.
 
@@ -257,29 +267,24 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
             original, approximation = match_labels(x, q)
         operand = approximation if isinstance(approximation, QuantizedArray) else as_array(approximation, "schemes")
         pairs[name] = (values if original is x else as_input(original)), operand
-    x = values
-    measured_rows: list[tuple[Any, Any]] = list(pairs.values())
-    every = 1  # in large arrays every n-th row is measured
-    step = math.ceil(x.size / MEASURED)
-    if step > 1 and all(len(array) >= step and array.ndim > 1 and q.shape == array.shape for array, q in measured_rows):
-        with contextlib.suppress(ValueError):  # blocks have several rows
-            measured_rows = [(array[::step], q[::step]) for array, q in measured_rows]
-            every = step
-    rows: list[tuple[str, Comparison, float]] = []
+    measured_rows, every = _rows_to_measure(list(pairs.values()), values.size)
+    rows: list[_ComparedScheme] = []
     for (name, (_, q)), (rows_of_x, rows_of_q) in zip(pairs.items(), measured_rows, strict=True):
         with _naming(name):
             measured = errors.compare(rows_of_x, rows_of_q)
-        rows.append((name, measured, 8 * q.nbytes / max(q.size, 1)))
-    rows.sort(key=lambda row: -row[1].sqnr_db)
-    lengths = [row.sqnr_db for _, row, _ in rows]
-    most = max((n for n in lengths if np.isfinite(n)), default=1.0)
-    drawn = [n if np.isfinite(n) else most for n in lengths]
+        rows.append(_ComparedScheme(name=name, errors=measured, bits=8 * q.nbytes / max(q.size, 1)))
+    rows.sort(key=lambda row: -row.errors.sqnr_db)
+    ratios = [row.errors.sqnr_db for row in rows]
+    longest = max((ratio for ratio in ratios if np.isfinite(ratio)), default=1.0)
+    lengths = [ratio if np.isfinite(ratio) else longest for ratio in ratios]
     a = axis_of(ax)
     places = range(len(rows))
-    bars = a.barh(places, drawn, color=BLUE, alpha=0.85, height=0.6)
-    texts = [f"{row.sqnr_db:.1f} dB, {bits:.3g} bits, errors up to {row.max_abs_error:.3g}" for _, row, bits in rows]
+    bars = a.barh(places, lengths, color=BLUE, alpha=0.85, height=0.6)
+    texts = [
+        f"{row.errors.sqnr_db:.1f} dB, {row.bits:.3g} bits, errors up to {row.errors.max_abs_error:.3g}" for row in rows
+    ]
     # a dollar is one of mathematics to matplotlib
-    names = [textwrap.fill(str(name), _NAME_WIDTH).replace("$", r"\$") for name, *_ in rows]
+    names = [textwrap.fill(str(row.name), _NAME_WIDTH).replace("$", r"\$") for row in rows]
     a.set_yticks(places, names)
     a.invert_yaxis()
     width = 1.02
@@ -290,7 +295,24 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
         beside = a.secondary_yaxis("right")
         beside.set_yticks(places, texts, fontsize="small")
         beside.tick_params(length=0)
-    a.set_xlim(min(0.0, *drawn), max(most, 1.0) * width)
+    a.set_xlim(min(0.0, *lengths), max(longest, 1.0) * width)
     of_rows = f", one row in {every} measured" if every > 1 else ""
-    set_labels(a, f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", "SQNR, dB", "")
+    set_labels(a, f"{' x '.join(map(str, values.shape)) or 'one number'} {values.dtype}{of_rows}", "SQNR, dB", "")
     return a
+
+
+class _ComparedScheme(NamedTuple):
+    """What a picture shows of an approximation."""
+
+    name: str
+    errors: Comparison
+    bits: float  # per element
+
+
+def _rows_to_measure(pairs: list[tuple[Array, Any]], size: int) -> tuple[list[tuple[Any, Any]], int]:
+    """Return every n-th row of arrays and their approximations, and n: 1 unless arrays are large and can be cut."""
+    step = math.ceil(size / MEASURED)
+    if step > 1 and all(array.ndim > 1 and len(array) >= step and q.shape == array.shape for array, q in pairs):
+        with contextlib.suppress(ValueError):  # blocks have several rows
+            return [(array[::step], q[::step]) for array, q in pairs], step
+    return list(pairs), 1

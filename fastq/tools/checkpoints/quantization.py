@@ -82,16 +82,19 @@ class Quantization:
         for matrix in self.plan.matrices:
             if matrix.scheme.weights.strategy == "tensor_group":
                 self.fused.setdefault(fused_with(matrix.module), []).append(matrix)
-        self._global_scale = functools.cache(self._compute_global_scale)
-        self._magnitudes = functools.cache(self._compute_magnitudes)
+        self._global_scale = functools.cache(self._compute_global_scale)  # by the name of fused matrices
+        self._magnitudes = functools.cache(self._compute_magnitudes)  # by tensor
 
     def _importance_in(self, imatrix: Imatrix) -> dict[str, NDArray[np.float32]]:
         """Return the importance of the columns of matrices, by module; `notes` lists missing and unused entries."""
         to_weigh = {}
         for matrix in self.plan.matrices:
-            stack = () if matrix.expert is None else ((matrix.tensor, matrix.expert),)
-            group = matrix.scheme.weights.group_size or matrix.shape[1]
-            to_weigh[matrix.module] = MatrixToWeigh(imatrix_names(matrix.module, *stack), matrix.shape, group)
+            in_stack = () if matrix.expert is None else ((matrix.tensor, matrix.expert),)
+            to_weigh[matrix.module] = MatrixToWeigh(
+                names=imatrix_names(matrix.module, *in_stack),
+                shape=matrix.shape,
+                group=matrix.scheme.weights.group_size or matrix.shape[1],
+            )
         known = {name for tensor in self.plan.copied for name, _ in imatrix_names(tensor.removesuffix(".weight"))}
         return weigh(imatrix, to_weigh, known, self.notes.append)
 
@@ -150,23 +153,22 @@ class Quantization:
         )
 
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
-        """Yield a function for each chunk of rows that encodes it; the first also stores what a matrix has once."""
+        """Yield a function for each chunk of rows that encodes it; the first also stores constants of the matrix."""
         values = matrix.in_tensor(load())
-        with naming(lambda error: self._failure(matrix, error)):
+        with naming(lambda error: self._failure_text(matrix, error)):
             factor = self._factor(matrix)
-        once = self._form(matrix).constants(factor)
         for start, stop in row_chunks(matrix.shape):
-            yield functools.partial(self._encoded_piece, matrix, values[start:stop], factor, once)
-            once = {}
+            constants = self._form(matrix).constants(factor) if start == 0 else {}
+            yield functools.partial(self._encoded_piece, matrix, values[start:stop], factor, constants)
 
-    def _encoded_piece(self, matrix: Matrix, rows: Array, factor: float, once: dict[str, Array]) -> Piece:
-        """Return the data to store for some rows, and for the whole matrix: `once`."""
-        with naming(lambda error: self._failure(matrix, error)):
+    def _encoded_piece(self, matrix: Matrix, rows: Array, factor: float, constants: dict[str, Array]) -> Piece:
+        """Return the data to store for some rows, and constants of the matrix that are stored with them."""
+        with naming(lambda error: self._failure_text(matrix, error)):
             arrays, x, q = self._encode(matrix, rows, factor)
         if self.arithmetic.dtype == "F16" and not matrix.scheme.weights.scale_dtype:
             self.rough_scales[matrix.module] += count_rough_scales(x, q)
-        stored = {f"{matrix.module}.{end}": array for end, array in (once | arrays).items()}
-        return Piece(stored, rows.nbytes, errors_of(x, q))
+        stored = {f"{matrix.module}.{end}": array for end, array in (constants | arrays).items()}
+        return Piece(stored=stored, nbytes=rows.nbytes, errors=errors_of(x, q))
 
     def _encode(self, matrix: Matrix, rows: Array, factor: float) -> tuple[dict[str, Array], Array, QuantizedArray]:
         """Return the stored tensors of some rows, their values, and their codes and parameters: see `encode`."""
@@ -195,7 +197,7 @@ class Quantization:
         values = self.source.load(tensor)
         return {matrix.module: largest_magnitude(matrix.in_tensor(values)) for matrix in self.plan.quantized[tensor]}
 
-    def _failure(self, matrix: Matrix, error: Exception) -> str:
+    def _failure_text(self, matrix: Matrix, error: Exception) -> str:
         """Return why a matrix can't be quantized, and how to leave it: with all that readers have in one matrix."""
         group = read_as_one(matrix.module, matrix.shape[1])
         matrices = list(self.plan.matrices)

@@ -59,6 +59,7 @@ VALUES: dict[str, Callable[[Generator, int], Array]] = {
 
 
 def _at_odd_address(x: Array) -> Array:
+    """Return a copy of an array that begins at an odd address."""
     shifted = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
     shifted[...] = x
     return shifted
@@ -143,15 +144,26 @@ def _outcome(call: Call, module: ModuleType, x: Array, case: Case) -> object:
 
 
 def _quantize(module: Any, x: Array, case: Case) -> QuantizedArray:
+    """Quantize by the scheme of a case."""
     q: QuantizedArray = module.quantize(x, **case.scheme.arguments(), nan="zero" if case.index % 2 else "raise")
     return q
 
 
 def _linear(module: Any, x: Array, case: Case) -> Any:
     """Quantize with the parameters of another array, so that many codes are clamped."""
-    s = case.scheme
-    p = reference.choose_qparams(np.where(x == x, 1, x).astype(np.float32) * 3, **s.arguments(), nan="zero")
-    return module.quantize_linear(x, p.scale, p.zero_point, s.dtype, axis=s.axis, block_size=s.block_size, nan="zero")
+    scheme = case.scheme
+    is_number = x == x  # NaN stays, and is treated as 0
+    threes = np.where(is_number, 1, x).astype(np.float32) * 3
+    params = reference.choose_qparams(threes, **scheme.arguments(), nan="zero")
+    return module.quantize_linear(
+        x,
+        params.scale,
+        params.zero_point,
+        scheme.dtype,
+        axis=scheme.axis,
+        block_size=scheme.block_size,
+        nan="zero",
+    )
 
 
 CALLS: dict[str, Call] = {

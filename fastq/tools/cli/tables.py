@@ -155,34 +155,38 @@ def print_table(
 
 
 def _column_widths(cells: dict[str, list[str]], width: int) -> dict[str, int]:
-    """Return the widths of the columns that are shown. If all columns fit, they are as wide as their texts."""
-    natural = {column: max(map(cell_len, (title_of(column), *texts))) for column, texts in cells.items()}
-    if _table_width(natural) <= width:
-        return natural
-    # titles take more lines, texts are shortened
-    wide = {
-        column: max([*map(cell_len, cells[column]), *map(cell_len, title_of(column).split())]) for column in natural
+    """Return the widths of the columns that are shown. If all columns fit, they are as wide as their texts.
+
+    Else titles take more lines, then columns without values are omitted, then texts are shortened to some length, then
+    columns are omitted, and at last texts are shortened further.
+    """
+    with_titles_in_line = {column: max(map(cell_len, (title_of(column), *texts))) for column, texts in cells.items()}
+    if _table_width(with_titles_in_line) <= width:
+        return with_titles_in_line
+    widths = {
+        column: max([*map(cell_len, texts), *map(cell_len, title_of(column).split())])
+        for column, texts in cells.items()
     }
     empty = [column for column in cells if column not in TEXT and set(cells[column]) <= {"", "-"}]
-    for column in empty:  # before any text is shortened
-        if _table_width(wide) <= width:
-            return wide
-        del wide[column]
-    least = {column: min(natural_width, _least_width(column, cells[column])) for column, natural_width in wide.items()}
-    for column in [column for column in DISPENSABLE if column in wide]:
+    for column in empty:
+        if _table_width(widths) <= width:
+            return widths
+        del widths[column]
+    least = {column: min(full_width, _least_width(column, cells[column])) for column, full_width in widths.items()}
+    for column in [column for column in DISPENSABLE if column in widths]:
         if _table_width(least) <= width:
             break
-        del wide[column]
+        del widths[column]
         del least[column]
-    return _shrink(wide, least, width)
+    return _shrink(widths, least, width)
 
 
 def _least_width(column: str, texts: Sequence[str]) -> int:
     """Return the width that a column keeps as long as other columns can be omitted; schemes are not cut."""
     if column in ("name", "key"):
         return LEAST_NAME
-    whole = max((cell_len(text) for text in texts if GRANULARITY.match(text)), default=0)
-    return max(LEAST_TEXT, whole) if column in TEXT else UNLIMITED
+    longest_scheme = max((cell_len(text) for text in texts if GRANULARITY.match(text)), default=0)
+    return max(LEAST_TEXT, longest_scheme) if column in TEXT else UNLIMITED
 
 
 def _shrink(widths: dict[str, int], least: dict[str, int], width: int) -> dict[str, int]:

@@ -175,10 +175,12 @@ def _are_integer_codes(spec: TensorSpec, word: str) -> bool:
 
 
 def _is_float(spec: TensorSpec) -> bool:
+    """Return whether a tensor has floats of any width."""
     return spec.dtype.startswith(("F", "BF"))
 
 
 def _is_bias(name: str) -> bool:
+    """Return whether a name ends as that of a bias."""
     return re.fullmatch(r"(.*[._])?bias", name, re.IGNORECASE) is not None
 
 

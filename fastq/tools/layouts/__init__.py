@@ -169,12 +169,11 @@ def from_tensors(
     arrays = {name: as_array(array, name) for name, array in tensors.items()}
     if (block_size := as_int(block_size, "block_size")) < 0:
         raise ValueError(f"block_size must be 0 or more, not {block_size}")
-    whole = None if shape is None else as_shape(shape)
     reading = Reading(
         layout=chosen,
         tensors=arrays,
         qtype=qtype,
-        shape=whole,
+        shape=None if shape is None else as_shape(shape),
         block_size=block_size,
         sort_inputs=bool(sort_inputs),
     )

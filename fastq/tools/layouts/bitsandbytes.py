@@ -67,27 +67,43 @@ def read(reading: Reading) -> QuantizedArray:
     if packed.size != -(-size // 2):
         raise ValueError(f"weight has {packed.size} bytes, but shape {shape} needs {-(-size // 2)}")
     _check_map(reading, "quant_map", reading.qtype)
-    nested = "nested_absmax" in reading.tensors
-    absmax = reading.get("absmax") if nested else reading.scales("absmax")
+    is_nested = "nested_absmax" in reading.tensors
+    absmax = reading.get("absmax") if is_nested else reading.scales("absmax")
     if absmax.size != blocks:
         raise ValueError(f"absmax has {absmax.size} scales, but shape {shape} needs {blocks}")
-    scale = absmax
-    if nested:
-        inner = as_qtype("dynamic8")
-        _check_map(reading, "nested_quant_map", inner)
-        scale = reading.scales("nested_absmax").reshape(-1)
-        offset = reading.scales("nested_offset")
-        if absmax.dtype != np.uint8 or offset.size != 1 or scale.size != -(-absmax.size // NESTED_BLOCK):
-            expected = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
-            raise ValueError(f"absmax must be {expected} if it is nested")
-        params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
-        quantized = QuantizedArray(absmax.reshape(-1), params, (absmax.size,))
-        scale = NestedScale(quantized, float(offset.reshape(-1)[0]), absmax.shape).dequantize()
+    scale = _scale_of_nested(reading, absmax) if is_nested else absmax
     codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:size].reshape(shape)
     parameter_shape = (*shape[:-1], -(-shape[-1] // block_size))
-    zeros = np.zeros(parameter_shape, np.uint8)
-    params = QParams(scale.reshape(parameter_shape), zeros, reading.qtype, len(shape) - 1, block_size, symmetric=True)
+    params = QParams(
+        scale=scale.reshape(parameter_shape),
+        zero_point=np.zeros(parameter_shape, np.uint8),
+        dtype=reading.qtype,
+        axis=len(shape) - 1,
+        block_size=block_size,
+        symmetric=True,
+    )
     return QuantizedArray(pack(codes, reading.qtype), params, shape)
+
+
+def _scale_of_nested(reading: Reading, absmax: Array) -> Array:
+    """Return the scales of a weight whose scales are quantized: absmax has their codes."""
+    qtype = as_qtype("dynamic8")
+    _check_map(reading, "nested_quant_map", qtype)
+    scale = reading.scales("nested_absmax").reshape(-1)
+    offset = reading.scales("nested_offset")
+    if absmax.dtype != np.uint8 or offset.size != 1 or scale.size != -(-absmax.size // NESTED_BLOCK):
+        expected = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
+        raise ValueError(f"absmax must be {expected} if it is nested")
+    params = QParams(
+        scale=scale,
+        zero_point=np.zeros(scale.shape, np.uint8),
+        dtype=qtype,
+        axis=0,
+        block_size=NESTED_BLOCK,
+        symmetric=True,
+    )
+    quantized = QuantizedArray(absmax.reshape(-1), params, (absmax.size,))
+    return NestedScale(quantized, float(offset.reshape(-1)[0]), absmax.shape).dequantize()
 
 
 def _check_map(reading: Reading, name: str, qtype: QType) -> None:

@@ -63,11 +63,7 @@ def read(reading: Reading) -> QuantizedArray:
         raise ValueError(f"qzeros has zero points of which all bits are set: {ambiguity}")
     has_g_idx = layout.has_g_idx and "g_idx" in reading.tensors
     g_idx = reading.of_shape("g_idx", "int32", inputs) if has_g_idx else None
-    size = reading.block_size
-    if not size and g_idx is not None and g_idx.size and g_idx.min() >= 0 and g_idx.max() < len(scales):
-        largest = int(np.bincount(g_idx).max())  # inputs of the largest block; only the last may be shorter
-        size = largest if -(-inputs // largest) == len(scales) else 0
-    block_size = checked_block_size(size, inputs, len(scales))
+    block_size = checked_block_size(_block_size_in(reading, g_idx, len(scales)), inputs, len(scales))
     in_order = np.arange(inputs) // block_size
     if g_idx is not None and not np.array_equal(g_idx, in_order):
         if not np.array_equal(np.sort(g_idx), in_order):
@@ -85,6 +81,19 @@ def read(reading: Reading) -> QuantizedArray:
         block_size=block_size,
     )
     return weight.as_array()
+
+
+def _block_size_in(reading: Reading, g_idx: Array | None, blocks: int) -> int:
+    """Return the number of inputs of a block, which a caller passes or g_idx, the block of each, tells; else 0.
+
+    Only the last block may be shorter, so the largest one has this number.
+    """
+    if reading.block_size or g_idx is None or not g_idx.size:
+        return reading.block_size
+    if g_idx.min() < 0 or g_idx.max() >= blocks:
+        return 0
+    largest = int(np.bincount(g_idx).max())
+    return largest if -(-g_idx.size // largest) == blocks else 0
 
 
 GPTQ_FORMATS = ("uint4", "uint8", "uint2", "uint3")

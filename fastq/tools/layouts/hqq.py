@@ -97,42 +97,55 @@ def read(reading: Reading) -> QuantizedArray:
         )
     if not (scale > 0).all():
         raise ValueError(f"scale has {scale.min()}, which must be positive")
-    is_across = scale.shape[1] > 1  # groups are columns of the matrix of codes, not rows
+    are_groups_columns = scale.shape[1] > 1  # of the matrix of codes, else they are its rows
     columns = words.shape[1]
-    rows = len(words) * packing.parts
-    if not is_across:
-        rows = min(rows, scale.size)
-    elif packing.dtype == "int32" and "group_size" in reading.tensors:
-        rows = min(rows, int(reading.tensors["group_size"].reshape(-1)[0]))
-    codes = from_row_parts(words, packing.width, packing.parts, is_first_highest=True)[:rows]
-    shape = _shape_of(reading, codes.shape, is_across)
-    if scale.size != (columns if is_across else rows) or math.prod(shape) != codes.size:
+    rows = _rows_without_padding(
+        reading, len(words) * packing.parts, packing, None if are_groups_columns else scale.size
+    )
+    groups = from_row_parts(words, packing.width, packing.parts, is_first_highest=True)[:rows]
+    shape = _shape_of(reading, groups.shape, are_groups_columns)
+    if scale.size != (columns if are_groups_columns else rows) or math.prod(shape) != groups.size:
         raise ValueError(f"W_q of shape {words.shape} does not have {scale.size} groups of a weight of shape {shape}")
-    codes = np.ascontiguousarray(codes.reshape(shape))
-    parameters = (-1,) if is_across else (*shape[:-1], shape[-1] // columns)
+    codes = np.ascontiguousarray(groups.reshape(shape))
+    parameter_shape = (-1,) if are_groups_columns else (*shape[:-1], shape[-1] // columns)
     params = QParams(
-        scale=scale.reshape(parameters).astype(np.float64),
-        zero_point=zero.reshape(parameters).astype(np.float64),
+        scale=scale.reshape(parameter_shape).astype(np.float64),
+        zero_point=zero.reshape(parameter_shape).astype(np.float64),
         dtype=reading.qtype,
         axis=len(shape) - 1,
-        block_size=0 if is_across else columns,
+        block_size=0 if are_groups_columns else columns,
         convention="hqq",
         computed=np.float32,
     )
     return QuantizedArray(pack(codes, reading.qtype) if reading.qtype.packed else codes, params, shape)
 
 
-def _shape_of(reading: Reading, groups: tuple[int, ...], is_across: bool) -> tuple[int, ...]:
-    """Return the shape of a weight, which its tensors have, given that of the matrix of its groups."""
+def _rows_without_padding(reading: Reading, rows: int, packing: HqqPacking, groups: int | None) -> int:
+    """Return the rows of the matrix of codes, without those that fill the last part of words.
+
+    They are as many as groups if groups are rows; else only words of int32 have padding, and the size of a group tells.
+    """
+    if groups is not None:
+        return min(rows, groups)
+    if packing.dtype == "int32" and "group_size" in reading.tensors:
+        return min(rows, int(reading.tensors["group_size"].reshape(-1)[0]))
+    return rows
+
+
+def _shape_of(reading: Reading, groups: tuple[int, ...], are_groups_columns: bool) -> tuple[int, ...]:
+    """Return the shape of a weight, which its tensors have, given that of the matrix of its groups.
+
+    Raise ValueError if no axis of the weight has its groups.
+    """
     if reading.shape is None and "shape" not in reading.tensors:
         raise TypeError("from_tensors needs the shape of the weight for layout 'hqq': the tensors do not have it")
     shape = reading.shape or tuple(map(int, reading.tensors["shape"].reshape(-1)))
-    if is_across and shape != groups:
+    if are_groups_columns and shape != groups:
         raise ValueError(
             f"its groups have elements of distant rows (axis 0), which no axis has: read it with shape={groups}, and"
             f" reshape its values to {shape}"
         )
-    if not is_across and shape[-1] % groups[1]:
+    if not are_groups_columns and shape[-1] % groups[1]:
         raise ValueError(
             f"groups of {groups[1]} do not fill the rows of shape {shape}: read it with shape={(math.prod(shape),)},"
             f" and reshape its values to {shape}"

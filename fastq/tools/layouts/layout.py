@@ -210,14 +210,14 @@ def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -
     dtype = dtype or (np.dtype(default) if default else scale.dtype)
     with np.errstate(over="ignore", under="ignore"):
         stored = np.ascontiguousarray(scale, dtype)
-    lost = ~np.isfinite(stored.astype(np.float64)) | ((stored == 0) & (scale != 0))
-    if lost.any():
-        count = f"{np.count_nonzero(lost)} scales overflow or underflow in {dtype}, for example {scale[lost][0]}"
-        raise ValueError(f'{count}; pass scale_dtype="float32"')
     values = stored.astype(np.float64)
-    rough = are_subnormal(values, dtype) & (values != scale.astype(np.float64))
-    if rough.any():
-        count = f"{np.count_nonzero(rough)} scales are subnormal in {dtype}, for example {scale[rough][0]}"
+    is_lost = ~np.isfinite(values) | ((stored == 0) & (scale != 0))
+    if is_lost.any():
+        count = f"{np.count_nonzero(is_lost)} scales overflow or underflow in {dtype}, for example {scale[is_lost][0]}"
+        raise ValueError(f'{count}; pass scale_dtype="float32"')
+    is_rough = are_subnormal(values, dtype) & (values != scale.astype(np.float64))
+    if is_rough.any():
+        count = f"{np.count_nonzero(is_rough)} scales are subnormal in {dtype}, for example {scale[is_rough][0]}"
         warn_caller(
             f'{count}, and are rounded more than others: values become less precise; pass scale_dtype="float32"'
         )

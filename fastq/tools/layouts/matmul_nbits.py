@@ -39,27 +39,27 @@ def read(reading: Reading) -> QuantizedArray:
     if packed.ndim != 3 or not packed.size:
         raise ValueError(f"B must have 3 dimensions with elements, not shape {packed.shape}")
     outputs, blocks, nbytes = packed.shape
-    size = nbytes * 8 // bits
-    codes = unpack(packed, unsigned, shape=(outputs, blocks, size)) if bits < 8 else packed
-    whole = reading.shape or (outputs, blocks * size)
-    if len(whole) != 2 or whole[0] != outputs or -(-whole[1] // size) != blocks:
-        raise ValueError(f"shape {whole} does not fit B of shape {packed.shape}")
+    block_size = nbytes * 8 // bits
+    in_blocks = unpack(packed, unsigned, shape=(outputs, blocks, block_size)) if bits < 8 else packed
+    shape = reading.shape or (outputs, blocks * block_size)
+    if len(shape) != 2 or shape[0] != outputs or -(-shape[1] // block_size) != blocks:
+        raise ValueError(f"shape {shape} does not fit B of shape {packed.shape}")
     scales = reading.scales("scales")
     if scales.size != outputs * blocks:
         raise ValueError(f"scales has shape {scales.shape}, but B needs shape {(outputs, blocks)}")
-    zeros = np.full((outputs, blocks), 1 << (bits - 1), np.uint8)
     if "zero_points" in reading.tensors:
         stored = reading.get("zero_points", "uint8").reshape(outputs, -1)
         reading.tensors["zero_points"] = stored
         reading.of_shape("zero_points", "uint8", outputs, -(-blocks * bits // 8))
         zeros = unpack(stored, unsigned, shape=(outputs, blocks)) if bits < 8 else stored
-    codes = np.ascontiguousarray(codes.reshape(outputs, -1)[:, : whole[1]])
+    else:
+        zeros = np.full((outputs, blocks), 1 << (bits - 1), np.uint8)
     weight = BlockedWeight(
-        codes=codes,
+        codes=np.ascontiguousarray(in_blocks.reshape(outputs, -1)[:, : shape[1]]),
         scale=scales.reshape(outputs, blocks),
         zero_point=zeros,
         bits=bits,
-        block_size=size,
+        block_size=block_size,
     )
     return weight.as_array()
 

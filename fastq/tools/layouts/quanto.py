@@ -34,10 +34,11 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     convention = as_convention(q.convention)
     kept = granularity(q.axis, q.block_size, q.ndim).kept
     packed = q.dtype.packed
-    where = "blocks along its last axis that fill it, or a scale for each row" if packed else "a scale for each row"
     in_blocks = bool(q.block_size)
-    fits = kept == (q.ndim - 1,) and q.shape[-1] % q.block_size == 0 if in_blocks and packed else kept == (0,)
-    if not fits or (in_blocks and not packed):
+    has_whole_blocks = in_blocks and packed and kept == (q.ndim - 1,) and q.shape[-1] % q.block_size == 0
+    has_scale_for_each_row = not in_blocks and kept == (0,)
+    if not (has_whole_blocks or has_scale_for_each_row):
+        where = "blocks along its last axis that fill it, or a scale for each row" if packed else "a scale for each row"
         raise ValueError(f"q must have {where} for layout 'quanto' and {q.dtype}")
     if convention.decode != "point" or convention.divides_steps or (convention.zero_point == "offset") != packed:
         formula = "code * scale + offset" if packed else "code * scale"
@@ -64,11 +65,11 @@ def read(reading: Reading) -> QuantizedArray:
     if PACKED in reading.tensors and not reading.qtype.packed:
         raise ValueError(f"{PACKED} has codes of fewer than 8 bits: pass dtype='uint4' or 'uint2'")
     if CODES in reading.tensors:
-        return _read_whole(reading)
+        return _read_plain(reading)
     return _read_packed(reading)
 
 
-def _read_whole(reading: Reading) -> QuantizedArray:
+def _read_plain(reading: Reading) -> QuantizedArray:
     """Return a weight of 8 bits, which has the shape of its codes."""
     codes = reading.get(CODES)
     qtype = reading.qtype

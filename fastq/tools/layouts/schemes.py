@@ -59,15 +59,21 @@ class WeightScheme:
     def config(self) -> dict[str, Any]:
         """Return the entry of config.json."""
         entry: dict[str, Any] = {"num_bits": self.bits, "type": self.kind, "strategy": self.strategy}
-        entry |= {"group_size": self.group_size} if self.group_size else {}
-        entry |= {"block_structure": list(self.block)} if self.block else {}
+        if self.group_size:
+            entry["group_size"] = self.group_size
+        if self.block:
+            entry["block_structure"] = list(self.block)
         entry |= {"symmetric": self.symmetric, "dynamic": False}
-        return entry | ({"scale_dtype": self.scale_dtype} if self.scale_dtype else {})
+        if self.scale_dtype:
+            entry["scale_dtype"] = self.scale_dtype
+        return entry
 
     def __str__(self) -> str:
-        blocks = "x".join(map(str, self.block or (self.group_size,) * bool(self.group_size)))
-        extent = f"{self.strategy} {blocks}".strip()
-        return f"{self.kind}{self.bits} {extent}{'' if self.symmetric else ' asymmetric'}"
+        sizes = self.block or ((self.group_size,) if self.group_size else ())
+        words = [f"{self.kind}{self.bits}", self.strategy, "x".join(map(str, sizes))]
+        if not self.symmetric:
+            words.append("asymmetric")
+        return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,9 @@ def test_a_rule_that_is_missing_is_noticed(sources, monkeypatch):
 
 
 @pytest.mark.slow("tries the comparison without each row")
-@pytest.mark.parametrize("table", ["_NOT_QUANTIZED_WITHIN", "_NOT_QUANTIZED", "_NAMED", "_NAMED_WITHIN", "_RAISED_OF_70B", "FALLBACKS"])
+@pytest.mark.parametrize(
+    "table", ["_NOT_QUANTIZED_WITHIN", "_NOT_QUANTIZED", "_NAMED", "_NAMED_WITHIN", "_RAISED_OF_70B", "FALLBACKS"]
+)
 def test_a_row_of_a_table_that_is_missing_is_noticed(sources, monkeypatch, table):
     rows, unnoticed = getattr(mixes, table), []
     cases = sorted(CASES, key=lambda case: case[0] != "odd")  # most of the rows are for names of this one

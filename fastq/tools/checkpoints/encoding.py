@@ -157,7 +157,7 @@ def _float8_scales_of_ranges(
         raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
     _, largest_code = weights.qtype.code_range(False)
     scale = arithmetic.round_result(largest / np.float32(largest_code))
-    return _rounded_to_float8(scale * np.float32(factor))
+    return _in_e4m3(scale * np.float32(factor))
 
 
 def _float8_scales_by_search(x: Array, form: StoredForm, factor: float, search: dict[str, Any]) -> Array:
@@ -168,10 +168,10 @@ def _float8_scales_by_search(x: Array, form: StoredForm, factor: float, search: 
     """
     last_row = np.full_like(x[:1], NVFP4_LARGEST / factor)
     params = fastq.choose_qparams(np.concatenate([x, last_row]), "nvfp4", axis=form.axis, **search)
-    return _rounded_to_float8(params.scale[:-1].astype(np.float32))
+    return _in_e4m3(params.scale[:-1].astype(np.float32))
 
 
-def _rounded_to_float8(scale: Array) -> Array:
+def _in_e4m3(scale: Array) -> Array:
     """Round scales to float8, but never to 0."""
     form = FLOAT_FORMATS["float8_e4m3fn"]
     rounded = np.minimum(scale, np.float32(form.max)).astype(form.dtype)

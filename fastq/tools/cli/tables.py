@@ -93,23 +93,26 @@ def arrange_rows(entries: Iterable[Entry], *, every: bool = False, worst_first: 
     Without `every`, entries without an error or NaN are joined by their reason, and come last. `worst_first` sorts the
     others by their signal to noise ratio.
     """
-    single: list[Entry] = []
-    alike: dict[Any, list[Entry]] = {}
+    own_rows: list[Entry] = []
+    joined: dict[Any, list[Entry]] = {}
     for entry in entries:
-        if every or entry["sqnr_db"] not in (None, math.inf) or entry.get("nan"):
-            single.append(entry)
+        has_error = entry["sqnr_db"] not in (None, math.inf)
+        if every or has_error or entry.get("nan"):
+            own_rows.append(entry)
         else:
             reason = tuple(entry.get(column) for column in ("from", "to", "scheme", "a", "b"))
-            alike.setdefault(reason, []).append(entry)
+            joined.setdefault(reason, []).append(entry)
     if worst_first:
-        single.sort(key=_ratio)
-    return [*single, *(_joined_row(group) for group in alike.values())]
+        own_rows.sort(key=_ratio)
+    return [*own_rows, *(_joined_row(group) for group in joined.values())]
 
 
 def _ratio(entry: Entry) -> float:
     """Return the sort key of an entry: its ratio, with NaN first and unmeasured entries last."""
     ratio = entry["sqnr_db"]
-    return math.inf if ratio is None else -math.inf if math.isnan(ratio) else float(ratio)
+    if ratio is None:
+        return math.inf
+    return -math.inf if math.isnan(ratio) else float(ratio)
 
 
 def _joined_row(entries: Sequence[Entry]) -> Entry:

@@ -361,10 +361,13 @@ def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
         return LayerScheme(name="", weights=weights, format=WORDS)
     if code == "float8_e4m3fn":
         is_in_blocks = q.ndim == 4 and kept == (0, 2) and 0 not in q.shape
-        strategy = strategy_without_groups or ("group" if is_in_groups and size else "block" if is_in_blocks else "")
+        if is_in_blocks:
+            block = q.shape[1], q.shape[3]
+            weights = WeightScheme(bits=8, kind="float", strategy="block", group_size=size, block=block)
+            return LayerScheme(name="", weights=weights, format=FLOATS)
+        strategy = "group" if is_in_groups and size else strategy_without_groups
         if strategy:
-            block = (q.shape[1], q.shape[3]) if is_in_blocks else ()
-            weights = WeightScheme(bits=8, kind="float", strategy=strategy, group_size=size, block=block)
+            weights = WeightScheme(bits=8, kind="float", strategy=strategy, group_size=size)
             return LayerScheme(name="", weights=weights, format=FLOATS)
     if code == "int8" and strategy_without_groups and q.symmetric:
         weights = WeightScheme(bits=8, kind="int", strategy=strategy_without_groups)

@@ -98,8 +98,9 @@ class LayerScheme:
     def with_options(self, group_size: int | None, symmetric: bool | None) -> LayerScheme:
         """Return the scheme with groups of another size, or with zero points; raise ValueError if it has no choice."""
         weights = self.weights
-        option = "--group-size" if group_size is not None else "--asymmetric" if symmetric is False else ""
-        if option and not self.in_groups:
+        asks_for_zero_points = symmetric is False  # to ask for none is no change for other schemes
+        if not self.in_groups and (group_size is not None or asks_for_zero_points):
+            option = "--group-size" if group_size is not None else "--asymmetric"
             codes = f"{weights.kind}{weights.bits} with one scale for each {SHARING[weights.strategy]}"
             raise ValueError(f"{option} applies to integers in groups; weights of {self.name} are {codes}")
         changed = replace(

@@ -95,20 +95,32 @@ def _netcdf_to_netcdf(source: Path, out: Path, results: ChangedDatasets, level: 
                 new_group.createDimension(name, None if dimension.isunlimited() else len(dimension))
             owner = "the file" if path == ROOT else f"group {path}"
             _copy_attributes(old_group, new_group, old_group.ncattrs(), owner, say)
-            for name, variable in old_group.variables.items():
-                if name in result.dropped:
-                    continue
-                if name in result.changed:
-                    to_write.append(_create_changed(old_group, new_group, name, result, level, say))
-                else:
-                    _copy_variable(variable, new_group, types[path], say)
-            for name in result.changed:
-                if name not in old_group.variables:
-                    to_write.append(_create_new(new_group, name, result.after.variables[name]))
+            to_write += _copy_or_create_variables(old_group, new_group, result, types[path], level, say)
             _say_which_attributes_are_lost(
                 stored_attributes, path, result.dropped, _attribute_names_in_netcdf(old_group), say
             )
         _write_values(to_write)
+
+
+def _copy_or_create_variables(
+    old_group: Any, new_group: Any, result: ChangedDataset, types: dict[str, Any], level: int, say: Say
+) -> list[_VariableWithValues]:
+    """Copy the variables of a group that are neither changed nor dropped, and create the changed and the new ones.
+
+    Return these with their values, which are written later, those of all groups at once.
+    """
+    created = []
+    for name, variable in old_group.variables.items():
+        if name in result.dropped:
+            continue
+        if name in result.changed:
+            created.append(_create_changed(old_group, new_group, name, result, level, say))
+        else:
+            _copy_variable(variable, new_group, types, say)
+    for name in result.changed:
+        if name not in old_group.variables:
+            created.append(_create_new(new_group, name, result.after.variables[name]))
+    return created
 
 
 def _attribute_names_in_netcdf(group: Any) -> dict[str, list[str]]:

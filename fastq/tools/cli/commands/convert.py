@@ -167,18 +167,20 @@ def convert_command(
     name of a module, a shell pattern, or re: and a regular expression for the start of names.
     """
     table_choice = TableOptions.taken_from(options)
+    if suggestion is not None and (scheme is not None or schemes or dequantize):
+        others = "--scheme, --scheme-for or --dequantize"
+        raise click.UsageError(f"--like has the schemes; it cannot be combined with {others}")
     if suggestion is not None:
-        if scheme is not None or schemes or dequantize:
-            others = "--scheme, --scheme-for or --dequantize"
-            raise click.UsageError(f"--like has the schemes; it cannot be combined with {others}")
         scheme, schemes = _schemes_in(suggestion)
     if not os.path.isdir(out.parent):
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     _check_direction(scheme, dequantize, dtype)
-    rules = None
+    rules = None  # without a scheme floats are restored
     if scheme is not None:
-        chosen = _with_options(scheme, schemes, group_size, symmetric)
-        rules = Rules(scheme=chosen[0], ignore=ignore, schemes=tuple(chosen[1]), include=include, unequal=unequal)
+        general_scheme, other_schemes = _with_options(scheme, schemes, group_size, symmetric)
+        rules = Rules(
+            scheme=general_scheme, ignore=ignore, schemes=tuple(other_schemes), include=include, unequal=unequal
+        )
     method = method_with(imatrix, method)
     with one_line_errors(source, out):
         if table_choice.report is not None:
@@ -192,8 +194,8 @@ def convert_command(
         else:
             conversion = _quantization(opened, rules, method, convention, imatrix)
         bar = progress_bar(conversion.source.tensors.values())
-        unfit = usage_errors(str, UnfitOut, "OUT")
-        with _resumable(out), bar as advance, unfit:
+        errors_about_out = usage_errors(str, UnfitOut, "OUT")
+        with _resumable(out), bar as advance, errors_about_out:
             rows = convert(conversion, out, force=force, progress=advance, notice=note)
     show_table(
         table_choice,
@@ -203,13 +205,18 @@ def convert_command(
     )
     shards = count_text(len(conversion.source.shards), "file")
     note(f"wrote {out}: {shards} of weights, {CONFIG}, and the other files of {source}")
-    if isinstance(conversion, Quantization) and rules is not None:
-        plan = conversion.plan
-        lines = conversion.lines_on_rough_scales()
-        lines += lines_on_floats(plan, conversion.source, rules)
-        lines += lines_on_assumptions(plan, conversion.source)
-        for line in [*lines, *loading_lines(out, conversion.source, plan.matrices, plan.assumed)]:
+    if isinstance(conversion, Quantization):
+        for line in _lines_on_result(conversion, out):
             note(line)
+
+
+def _lines_on_result(conversion: Quantization, out: Path) -> Iterator[str]:
+    """Yield lines on scales with few digits, on weights that stay floats, and on how to load the result."""
+    plan = conversion.plan
+    yield from conversion.lines_on_rough_scales()
+    yield from lines_on_floats(plan, conversion.source, conversion.rules)
+    yield from lines_on_assumptions(plan, conversion.source)
+    yield from loading_lines(out, conversion.source, plan.matrices, plan.assumed)
 
 
 def _check_direction(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) -> None:

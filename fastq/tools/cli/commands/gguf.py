@@ -140,7 +140,11 @@ def gguf(
     if mix and mix_option:
         raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {mix_option}")
     mixes = FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES
-    name = mix or mix_option or ("F32" if dequantize else LIKE_MIX if like else "")
+    name = mix or mix_option
+    if not name and dequantize:
+        name = "F32"
+    elif not name and like:
+        name = LIKE_MIX
     if not name:
         raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
     with usage_errors(argument="TYPE"):

@@ -18,9 +18,8 @@ from fastq.tools.cli.terminal import print_line, printable
 from fastq.tools.cli.waits import notice_if_slow
 from fastq.tools.files.texts import count_text, some_of
 from fastq.tools.gguf_files.gguf_file import GgufSpec, MetadataField, open_gguf
-from fastq.tools.tensors.reading import (
-    tensors_of,
-)
+from fastq.tools.tensors.reading import tensors_of
+from fastq.tools.tensors.tensor import Tensor
 
 INSPECTED = "name", "shape", "scheme", "bytes", "lo", "hi", "nan", "infinite", "outliers"
 
@@ -45,22 +44,13 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         inspect_gguf(source, as_json=as_json)
         return
     with one_line_errors(name_of_path(source), source):
-        try:
-            with notice_if_slow(f"opening {name_of_path(source)}"):
-                by_name = tensors_of(source, say=note)
-        except ValueError as error:
-            try:  # if config.json is invalid
-                by_name = tensors_of(source, as_stored=True)
-            except ValueError:
-                raise error from None
-            note(f"{name_of_path(source)}: {error}; its tensors are shown as they are stored", IN_PART)
+        by_name = _open_tensors(source)
         note_codes(source, by_name)
         tensors = list(by_name.values())
         packing = list(dict.fromkeys(key for tensor in tensors for key in tensor.packing))
         entries: list[Entry] = []
         with progress_bar(tensors) as advance:
             for tensor in tensors:
-                is_read = tensor.has_numbers and not header
                 entry: Entry = {
                     "name": tensor.name,
                     "shape": tensor.shape,
@@ -69,8 +59,12 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
                     **dict.fromkeys(packing),
                     **tensor.packing,
                 }
-                entries.append(entry | (asdict(tensor.extent(advance)) if is_read else {}))
-                advance(0 if is_read else tensor.nbytes, 1)
+                if tensor.has_numbers and not header:
+                    entry |= asdict(tensor.extent(advance))
+                else:
+                    advance(tensor.nbytes, 0)
+                entries.append(entry)
+                advance(0, 1)
     if as_json:
         print_json({"tensors": entries})
         return
@@ -83,6 +77,20 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
     quantized = sum(tensor.is_quantized for tensor in tensors)
     nbytes = sum(tensor.nbytes for tensor in tensors)
     print_line(f"{count_text(len(tensors), 'tensor')}, {nbytes:,} bytes, {quantized:,} quantized")
+
+
+def _open_tensors(source: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file or folder by name; those of a model with an invalid config.json as stored."""
+    try:
+        with notice_if_slow(f"opening {name_of_path(source)}"):
+            return tensors_of(source, say=note)
+    except ValueError as error:
+        try:
+            as_stored = tensors_of(source, as_stored=True)
+        except ValueError:
+            raise error from None
+        note(f"{name_of_path(source)}: {error}; its tensors are shown as they are stored", IN_PART)
+        return as_stored
 
 
 SHOWN_ELEMENTS = 8  # of an array in the metadata of a GGUF file

@@ -61,8 +61,8 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
         block=x.size // parts,
         blocks=parts,
         cycle=NEVER,
-        kept=1,
-        shape=(parts,),
+        kept_outer=1,
+        parameter_shape=(parts,),
         parameters=parts,
     )
     view = View(turned.shape, layout, StridedOperands(memory_of(turned)))

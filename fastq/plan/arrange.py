@@ -82,7 +82,7 @@ class View(NamedTuple):
 
     def from_kernel(self, parameters: Array) -> Array:
         """Return parameters of kernels in the caller's shape, as a view."""
-        parameters = parameters.reshape(self.layout.shape)
+        parameters = parameters.reshape(self.layout.parameter_shape)
         if not self.parameter_order or parameters.size == 1:
             return parameters
         return parameters.transpose(inverse(self.parameter_order))
@@ -192,7 +192,7 @@ def _in_order(shape: tuple[int, ...], granularity: Granularity, order: tuple[int
     if layout is None:
         return None
     parameter_order: tuple[int, ...] = ()
-    if len(layout.shape) > 1:
+    if len(layout.parameter_shape) > 1:
         axes = granularity.parameter_axes(len(shape))
         parameter_order = tuple(axes.index(axis) for axis in order if axis in axes)
     return View(

@@ -137,7 +137,7 @@ def _with_new_parameters(
     qtype = request.qtype
     scheme = work.spec.range_scheme
     if view is not None:
-        shape = view.layout.shape
+        shape = view.layout.parameter_shape
     has_tensor_scale = work.has_tensor_scale
     new_result: Callable[[], Any] = type(None) if work.result is None else work.result.new
     new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
@@ -430,11 +430,11 @@ def _fused_loop(
     return FusedLoop(
         policy.RUNS,
         units=size,
-        chunk_multiple=layout.unit,
-        tile_whole=layout.unit,
+        chunk_multiple=layout.chunk_unit,
+        tile_whole=layout.chunk_unit,
         together=policy.runs_together(layout, lanes),
         store_layout=layout,
-        store_unit=layout.unit,
+        store_unit=layout.chunk_unit,
     )
 
 

@@ -105,7 +105,7 @@ def plan_repack(
     codes = op == "repack" and isinstance(dst, StorageFormat)
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
-        Layout(outer=1, length=length, inner=1, block=length, blocks=1, cycle=1, kept=1, shape=()),
+        Layout(outer=1, length=length, inner=1, block=length, blocks=1, cycle=1, kept_outer=1, parameter_shape=()),
         threshold=threshold,
         streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
     )

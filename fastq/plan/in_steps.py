@@ -143,8 +143,8 @@ class InSteps(NamedTuple):
             importance: Array | None = None,
             noise: Noise | None = None,
         ) -> int:
-            chosen_scale = np.empty(choice.view.layout.shape, scale.dtype)
-            chosen_zero_point = np.zeros(choice.view.layout.shape, zero_point.dtype)
+            chosen_scale = np.empty(choice.view.layout.parameter_shape, scale.dtype)
+            chosen_zero_point = np.zeros(choice.view.layout.parameter_shape, zero_point.dtype)
             status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, tensor, importance, noise)
             from_kernel(scale)[...] = choice.view.from_kernel(chosen_scale)
             from_kernel(zero_point)[...] = choice.view.from_kernel(chosen_zero_point)

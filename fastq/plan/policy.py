@@ -211,14 +211,14 @@ def fits_one_pass(layout: Layout, columns: int, threads: int) -> bool:
     if threads > 1 and not enough_for_all(layout.parameters, threads):
         return False
     are_narrow = layout.inner < columns // COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
-    if are_narrow or not layout.unit:
+    if are_narrow or not layout.chunk_unit:
         return False
     return layout.block * columns <= tuning.current().fused_block
 
 
 def can_draw_in_one_pass(layout: Layout) -> bool:
     """Whether one pass can round at random: the numbers of a run stay in the cache until its second visit."""
-    return layout.inner == 1 and layout.unit <= DRAWN_TOGETHER
+    return layout.inner == 1 and layout.chunk_unit <= DRAWN_TOGETHER
 
 
 def columns_stay_in_cache(layout: Layout, row_bytes: int, size: int, src: ElementType) -> bool:
@@ -240,7 +240,7 @@ def has_loop_over_blocks(layout: Layout) -> bool:
 
 def has_parts_for_all(layout: Layout, size: int, threads: int) -> bool:
     """Whether each thread can reduce parts of its own, so that no results have to be merged."""
-    return layout.unit > 0 and enough_for_all(size // layout.unit, threads)
+    return layout.chunk_unit > 0 and enough_for_all(size // layout.chunk_unit, threads)
 
 
 def partial_results(layout: Layout, size: int, threads: int) -> int:

@@ -102,7 +102,7 @@ class RangeSearch:
             share_stride=self.table.shape[1],
             weights=_ONE.ctypes.data,
         )
-        unit = layout.unit if whole else 1
+        unit = layout.chunk_unit if whole else 1
         plan = plan_launch(kernel, RANGE_SEARCH, args, view.size, self.threads, size=candidates, chunk_multiple=unit)
         return tile_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), demands=Demands(whole=unit))
 
@@ -218,8 +218,8 @@ def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
         block=block,
         blocks=blocks,
         cycle=NEVER,
-        kept=rows,
-        shape=(rows * blocks,),
+        kept_outer=rows,
+        parameter_shape=(rows * blocks,),
         parameters=rows * blocks,
-        unit=unit,
+        chunk_unit=unit,
     )

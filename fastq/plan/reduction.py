@@ -150,7 +150,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     chunk = 0
     if in_columns and threads > 1:
         chunk = min(tuning.current().range_columns, -(-layout.inner // threads))
-    together = layout.unit if has_own_parts and threads > 1 else 1
+    together = layout.chunk_unit if has_own_parts and threads > 1 else 1
     reduce = plan_launch(
         kernel,
         slots.REDUCE_TO_MINMAX,
@@ -166,8 +166,8 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     count = partials * layout.parameters
     if partials > 1:
         plan = plan.then(_plan_merge(accumulator, partials, layout.parameters))
-    few = identities(accumulator, count, layout.shape) if count <= MOST_ROW else None
-    return PairReduction(plan=plan, dtype=accumulator, identities=few, size=count, shape=layout.shape)
+    few = identities(accumulator, count, layout.parameter_shape) if count <= MOST_ROW else None
+    return PairReduction(plan=plan, dtype=accumulator, identities=few, size=count, shape=layout.parameter_shape)
 
 
 def _plan_merge(accumulator: np.dtype[Any], partials: int, count: int) -> LaunchPlan:

@@ -230,4 +230,4 @@ def test_no_block_is_in_two_chunks(shape, block_size, threads):
         layout = make_layout(shape, Granularity((axis,), block_size))
         row = layout.length * layout.inner
         starts = {o * row + b * layout.block * layout.inner for o in range(layout.outer) for b in range(layout.blocks)}
-        assert all(chunk in starts for chunk in range(0, layout.outer * row, layout.unit))
+        assert all(chunk in starts for chunk in range(0, layout.outer * row, layout.chunk_unit))

@@ -66,7 +66,7 @@ def magnitudes(x, axes, block_size=0):
     operands = driver.X, slots.LO, driver.NONE, driver.NONE, driver.NONE
     plan = driver.plan_launch(kernel, operands, kernel_args(layout, merged=loop.merged), x.size, 1)
     status = driver.run(plan, x, None, None, None, None, result)
-    return result.reshape(layout.shape), status, loop
+    return result.reshape(layout.parameter_shape), status, loop
 
 
 IN_ALL_WAYS = pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def negatives(x, axes, block_size, threads):
     args = kernel_args(layout, merged=loop.merged, partial_stride=layout.parameters)
     counts = np.zeros((threads, layout.parameters), kind)
     driver.run(driver.plan_launch(kernel, operands, args, x.size, threads), x, None, None, None, counts)
-    return counts.sum(axis=0).reshape(layout.shape), loop
+    return counts.sum(axis=0).reshape(layout.parameter_shape), loop
 
 
 def test_operands_of_the_same_dtypes_have_kernels_of_their_own():

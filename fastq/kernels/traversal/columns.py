@@ -84,7 +84,7 @@ def _first_parameter(args, row):
     """Return p, so that element j of this row has parameter p + j."""
     outer = row // args.length
     block = (row - outer * args.length) // args.block
-    return ((outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block - row) * args.inner
+    return ((outer // args.cycle * args.kept_outer + outer % args.kept_outer) * args.blocks + block - row) * args.inner
 
 
 @traced

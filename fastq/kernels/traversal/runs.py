@@ -66,11 +66,13 @@ def _visit_runs(spec, operands, args, start, stop):
         outer = i // args.length
         first = outer * args.length
         block = (i - first) // args.block
-        p = (outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block
-        # kept is where a row ends, not how many blocks it has left: with that, minima of bytes took 3.5 times as long
+        p = (outer // args.cycle * args.kept_outer + outer % args.kept_outer) * args.blocks + block
+        # loops go by where a row ends, not by how many blocks it has left, by which minima of bytes took
+        # 3.5 times as long
         row_end = first + args.length
         end = first + (block + 1) * args.block
-        limit = min(first + (args.kept - outer % args.kept) * args.length, stop)  # so far parameters follow each other
+        # so far parameters follow each other
+        limit = min(first + (args.kept_outer - outer % args.kept_outer) * args.length, stop)
         again = p  # where it may pay to take short runs together again: not at once after some of which one refused
         while i < limit:
             end = min(end, row_end, limit)

@@ -103,8 +103,8 @@ FLOAT_FORMATS = {
 #
 # before codes are computed with it, it is rounded, raised if the range would not fit, and replaced if it is below the
 #     convention's floor: contract 5.4, `_usable` in kernels/scales_of_ranges.py
-# after codes were computed with it, it is rounded, and the least number stands for 0: contract 2.9, `scale_as_kept` in
-#     kernels/minifloat.py
+# after codes were computed with it, it is rounded, and the least number stands for 0: contract 2.9,
+#     `scale_as_stored` in kernels/minifloat.py
 # in tensors of another system it is rounded with a warning, and 0 is refused: `stored_scale` in tools/layouts/layout.py
 # in model directories it is as by the convention, and counted for a note: `count_rough_scales` in
 #     tools/checkpoints/encoding.py; in float8, 0.125 stands for 0, as in compressed-tensors: `_in_e4m3` there

@@ -29,7 +29,7 @@ def apply_op_prepared(spec, x, s, dst, numbers=None):
     if spec.code is not None:
         return _by_float_code(spec, float_ratio_prepared(spec, x, s), s, dst, numbers)
     rule = spec.rule
-    fits = spec.range_scheme == "symmetric" and rule.clamps_values and rule.range.fits and not rule.draws
+    fits = spec.range_scheme == "symmetric" and rule.clamps_values and rule.range.values_fit and not rule.draws
     steps = formulas.scaled_round_in_range(spec, x, s) if fits else formulas.scaled_round(spec, x, s, numbers)
     if spec.op == "quantize":
         return encode_as(steps + formulas.base_code(s), dst)

@@ -78,8 +78,8 @@ def loop_by_name(name: str) -> Any:
                 from fastq.kernels.body.range_parameters import parameters_of_ranges as loop
             case "body.range_parameters.parameters_of_many_ranges":
                 from fastq.kernels.body.range_parameters import parameters_of_many_ranges as loop
-            case "body.range_parameters.kept_parameters":
-                from fastq.kernels.body.range_parameters import kept_parameters as loop
+            case "body.range_parameters.round_to_stored_type":
+                from fastq.kernels.body.range_parameters import round_to_stored_type as loop
             case "body.bit_pairs.count_pairs":
                 from fastq.kernels.body.bit_pairs import count_pairs as loop
             case "body.repack.repack":

@@ -13,7 +13,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
-from fastq.kernels.minifloat import in_half, offset_as_kept, scale_as_kept, value_in_half
+from fastq.kernels.minifloat import in_half, offset_as_stored, scale_as_stored, value_in_half
 from fastq.kernels.stochastic_rounding import round_at_random
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
@@ -332,7 +332,7 @@ def float_quotient_prepared(spec, x, s):
     Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
     """
     form = spec.code
-    if _casts(spec) or _adds_zero(spec) or spec.rule.half or not _is_corrected(x):
+    if _casts(spec) or _adds_zero(spec) or spec.rule.operation_half or not _is_corrected(x):
         return float_quotient(spec, x, s.scale)
     limit = v.constant(form.format.max if form.saturate else 4 * form.format.max, x) * s.scale
     return _signed_like(quotient(v.maximum(-limit, v.minimum(limit, x)), s), x)  # of NaN itself, in this order
@@ -372,9 +372,9 @@ def of_values(spec, s):
     """Return a prepared scale with the numbers that values come from: the rule may round them once codes are known."""
     if spec.scale_kind:
         return s
-    if spec.rule.kept:
-        s = s._replace(scale=scale_as_kept(spec, s.scale))
-        s = s._replace(zero_point=offset_as_kept(spec, s.zero_point)) if spec.rule.zero == "offset" else s
+    if spec.rule.stored_half:
+        s = s._replace(scale=scale_as_stored(spec, s.scale))
+        s = s._replace(zero_point=offset_as_stored(spec, s.zero_point)) if spec.rule.zero == "offset" else s
     s = s._replace(scale=value_in_half(spec, s.scale))
     return s if spec.rule.zero == "code" else s._replace(zero_point=value_in_half(spec, s.zero_point))
 

@@ -154,43 +154,43 @@ def encode_at_random(x, form, numbers):
 @traced
 def in_half(spec, x):
     """Round the float32 result of an operation to the type of half precision that the rule names, if it names one."""
-    form = _half(spec.rule.half)
+    form = _half(spec.rule.operation_half)
     return decode(encode(x, form), form) if form else x
 
 
 @traced
 def value_in_half(spec, x):
     """Round what values of integer codes are computed from to the type of half precision that the rule names."""
-    form = _half(spec.rule.values) if spec.code is None else None
+    form = _half(spec.rule.value_half) if spec.code is None else None
     return v.convert(decode(encode(x, form), form), v.lane_type(x)) if form else x
 
 
 @traced
 def scale_in_half(spec, scale):
-    """Round scales to the types of half precision that the rule of ranges may name: to `digits`, then to `half`."""
-    for form in (_half(spec.rule.range.digits), _half(spec.rule.range.half)):
+    """Round scales to the types of half precision that a rule may name: first `scale_digits`, then `scale_half`."""
+    for form in (_half(spec.rule.range.scale_digits), _half(spec.rule.range.scale_half)):
         if form:
             scale = v.convert(decode(encode(scale, form), form), v.lane_type(scale))
     return scale
 
 
 @traced
-def offset_as_kept(spec, offset):
-    """Round offsets, with which codes were computed, to the type that the rule keeps them in."""
-    form = _half(spec.rule.kept)
+def offset_as_stored(spec, offset):
+    """Round offsets, with which codes were computed, to the type that they are stored in."""
+    form = _half(spec.rule.stored_half)
     return v.convert(decode(encode(offset, form), form), v.lane_type(offset)) if form else offset
 
 
 @traced
-def scale_as_kept(spec, scale):
-    """Round scales as `offset_as_kept`; what would be 0 becomes the smallest number of that type.
+def scale_as_stored(spec, scale):
+    """Round scales as `offset_as_stored`; what would be 0 becomes the smallest number of that type.
 
     Others do other things with scales that a type loses: see `are_subnormal` in fastq/formats/floats.py.
     """
-    form = _half(spec.rule.kept)
+    form = _half(spec.rule.stored_half)
     if not form:
         return scale
-    rounded = offset_as_kept(spec, scale)
+    rounded = offset_as_stored(spec, scale)
     least = v.copysign(v.constant(form.format.positive(2.0**-1000), scale), scale)
     return v.select(rounded == v.constant(0, scale), least, rounded)
 

@@ -12,54 +12,60 @@ WIDELY_AT_RANDOM = "widely_at_random"
 
 
 class RangeRule(NamedTuple):
-    """The rule from a range to scale and zero point."""
+    """The rule from a range to scale and zero point.
+
+    `range_rule_of` in fastq/plan/spec.py makes it from the fields of a `Convention` that have the same names. A bool
+    says whether such a field has one of its values: `stored_in_float32` is ``stored_type="float32"``.
+    """
 
     # first and last code that parameters are made for, where these are not the bounds of codes
     codes: tuple[float, float] | None = None
-    widened: bool = True  # whether the range is widened to contain 0
-    double: bool = False  # whether the arithmetic is that of float64, else that of values
+    includes_zero: bool = True  # whether the range is widened to contain 0
+    in_float64: bool = False  # whether the arithmetic is that of float64, else that of values
     span_in_compute: bool = False  # whether the difference of the ends is taken in the type of the values all the same
     # whether the range begins at the float32 that is not above its lower end
-    starts_below: bool = False
-    power_of_two: bool = False  # whether an asymmetric scale is rounded up to a power of two
-    whole_inverse: bool = False  # whether one below 1 is rounded up to the inverse of a whole number
+    starts_at_float32_below: bool = False
+    scale_is_power_of_two: bool = False  # whether an asymmetric scale is rounded up to a power of two
+    scale_has_whole_inverse: bool = False  # whether one below 1 is rounded up to the inverse of a whole number
     # of an asymmetric scale: "positive", "negative", or by which end has the lowest code, "nearer_end" or "farther_end"
-    sign: str = "positive"
-    single: bool = False  # whether scale and offset are rounded to float32 last
+    scale_sign: str = "positive"
+    stored_in_float32: bool = False  # whether scale and offset are rounded to float32 last
     # whether the scale is rounded to the type of the values before the zero point is taken by it
-    rounds_scale: bool = False
-    least: float = 0.0  # the least size of the range that a scale comes from
-    digits: str = ""  # "float16" or "bfloat16" where the scale is rounded to it before it is rounded to `half`, else ""
-    divisor: int = 0  # what is added to the number of code steps to get the divisor of the range
-    by_reciprocal: bool = False  # whether the range is multiplied by the rounded reciprocal of the divisor
+    scale_rounded: bool = False
+    range_floor: float = 0.0  # the least size of the range that a scale comes from
+    # "float16" or "bfloat16" where the scale is rounded to it before it is rounded to `scale_half`, else ""
+    scale_digits: str = ""
+    added_to_divisor: int = 0  # what is added to the number of code steps to get the divisor of the range
+    scale_by_reciprocal: bool = False  # whether the range is multiplied by the rounded reciprocal of the divisor
     # below it a scale is degenerate, and so is 0; None: the smallest normal number; "root": the square root of that
-    floor: float | str | None = None
-    reaches: bool = False  # whether a scale of few digits is rounded up where the end of the range would be clamped
+    scale_floor: float | str | None = None
+    # whether a scale of few digits is rounded up where the end of the range would be clamped
+    tiny_scale_reaches: bool = False
     # what a degenerate scale becomes: a number, "floor", "epsilon" of the type of operations, or "value", that of a
     # constant array
     degenerate: float | str = 1.0
     # whether a symmetric scale has the opposite sign of the value of largest magnitude: "", "signed", or "signed_low",
     # where the lower end counts as below 0
-    signed: str = ""
-    inverse: bool = False  # whether an asymmetric scale comes from its inverse
-    narrow: float | None = None  # the widest asymmetric range that has the scale 1; None: there is none
-    whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
-    fits: bool = True  # whether no value of the range has a code out of range
-    zero_from: str = "lowest"  # what the zero point is taken from: the "lowest" or the "highest" end, or "both"
-    rounding: str = "half_even"  # of the zero point; "": none, it is a float
+    symmetric_extreme: str = ""
+    scale_from_inverse: bool = False  # whether an asymmetric scale comes from its inverse
+    narrow_range: float | None = None  # the widest asymmetric range that has the scale 1; None: there is none
+    offset_in_whole_steps: bool = False  # whether the scale is changed so that the offset is a whole number of steps
+    values_fit: bool = True  # whether no value of the range has a code out of range
+    zero_point_end: str = "lowest"  # what the zero point is taken from: the "lowest" or the "highest" end, or "both"
+    zero_point_rounding: str = "half_even"  # of the zero point; "": none, it is a float
     # whether the end of the range in steps is rounded before it is taken from the code, else the difference
-    rounds_quotient: bool = False
+    zero_point_rounds_quotient: bool = False
     # zero point for a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero" (in
     # both), "lowest" (symmetric the middle), "end" (0, the last code where the range ends below it), or "formula", that
     # of other scales; offsets are what they are for other scales, 0 ("zero") or the lower end ("value")
-    zero_when_degenerate: str = "scheme"
-    half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
+    degenerate_zero_point: str = "scheme"
+    scale_half: str = ""  # "float16" or "bfloat16" where the scale is rounded to it, else ""
     # of scales of blocks that are powers of two: how the exponent comes from the largest magnitude, see `Convention`
     exponent: str = "floor"
-    of_zeros: float = 2.0**-127  # the power of two for a block of zeros
+    scale_of_zeros: float = 2.0**-127  # the power of two for a block of zeros
     # of scales of blocks in units of that of the array: the least before they are rounded
-    least_in_units: float = 2.0**-6
-    unit_is_one: bool = False  # whether that of the array is 1
+    block_scale_floor: float = 2.0**-6
+    tensor_scale_is_one: bool = False  # whether that of the array is 1
 
 
 class Rule(NamedTuple):
@@ -84,13 +90,13 @@ class Rule(NamedTuple):
     wide: bool = False  # whether codes have more digits than numbers of the type of the arithmetic
     beyond_int32: bool = False  # whether codes are those of uint32
     compute: str = ""  # type of the arithmetic where it is not that of the scale
-    half: str = ""  # "float16" or "bfloat16" where the result of each operation is rounded to it, else ""
+    operation_half: str = ""  # "float16" or "bfloat16" where the result of each operation is rounded to it, else ""
     # "float16" or "bfloat16" where scales and offsets from ranges are rounded to it once codes are computed, else ""
-    kept: str = ""
+    stored_half: str = ""
     ties: str = "even"  # where ties of float codes go: "even" or "first_code"; a bool would be an argument at run time
     divides_blocks: bool = False  # whether values are divided by both scales, else multiplied by their reciprocals
     allows_zero: bool = False  # whether the scale of a block may be 0
-    values: str = ""  # "float16" or "bfloat16" where each operation that gives a value is rounded to it, else ""
+    value_half: str = ""  # "float16" or "bfloat16" where each operation that gives a value is rounded to it, else ""
     range: RangeRule | None = None  # None where parameters are given
 
     @property
@@ -121,7 +127,7 @@ class Rule(NamedTuple):
     @property
     def corrects(self) -> bool:
         """Whether the corrected quotient can be used: values are clamped before the division or in it."""
-        exact = self.quotient == "divide" and not self.half and not self.wide
+        exact = self.quotient == "divide" and not self.operation_half and not self.wide
         return exact and (self.is_nearest or self.draws) and self.zero != "inside" and not self.signed
 
     @property

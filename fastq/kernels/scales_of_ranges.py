@@ -14,9 +14,9 @@ from fastq.kernels.minifloat import (
     decode,
     encode,
     in_half,
-    offset_as_kept,
+    offset_as_stored,
     power_of_exponent,
-    scale_as_kept,
+    scale_as_stored,
     scale_in_half,
 )
 
@@ -31,19 +31,19 @@ def range_parameters(spec, lo, hi, args, scale):
         return power_of_two(spec, lo, hi, stored)
     if spec.range_scheme == "nvfp4":
         return nvfp4(spec, lo, hi, args.tensor, stored)
-    within = types.float64 if spec.rule.range.double else compute
+    within = types.float64 if spec.rule.range.in_float64 else compute
     codes = spec.rule.range.codes
     lowest, highest = (args.lowest, args.highest) if codes is None else codes
     ends = v.convert(lo, within), v.convert(hi, within), v.convert(lowest, within), v.convert(highest, within)
     formula = symmetric if spec.range_scheme == "symmetric" else asymmetric
     scales, zero_points = formula(spec, *ends, compute)
-    if spec.rule.range.single:
+    if spec.rule.range.stored_in_float32:
         scales, zero_points = in_single(spec, scales, zero_points)
-    if spec.rule.range.inverse:
+    if spec.rule.range.scale_from_inverse:
         double = v.convert(scales, types.float64)
         scales = v.constant(1, double) / double
-    if spec.rule.kept:
-        scales = _finite_when_kept(spec, scales, zero_points)
+    if spec.rule.stored_half:
+        scales = _finite_when_stored(spec, scales, zero_points)
     return v.convert(scales, stored), v.convert(zero_points, stored)
 
 
@@ -59,13 +59,13 @@ def in_single(spec, scales, zero_points):
 
 
 @traced
-def _finite_when_kept(spec, scales, zero_points):
-    """Make the scales infinite that will be, or whose offsets will be, once they are rounded to what is kept."""
+def _finite_when_stored(spec, scales, zero_points):
+    """Make the scales infinite that will be, or whose offsets will be, in the type that they are stored in."""
     infinity = v.constant(float("inf"), scales)
-    scales = v.select(is_infinite(scale_as_kept(spec, scales)), infinity, scales)
+    scales = v.select(is_infinite(scale_as_stored(spec, scales)), infinity, scales)
     if spec.rule.zero != "offset":
         return scales
-    return v.select(is_infinite(offset_as_kept(spec, zero_points)), infinity, scales)
+    return v.select(is_infinite(offset_as_stored(spec, zero_points)), infinity, scales)
 
 
 @traced
@@ -74,18 +74,18 @@ def power_of_two(spec, lo, hi, form):
 
     Its exponent is that of the largest magnitude, less that of the largest number of the element, or of their quotient.
     """
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     zero = v.constant(0, lo)
     largest = v.maximum(v.maximum(-lo, hi), zero)
-    digits = {"even_float4": FLOAT_FORMATS["float4_e2m1fn"].mantissa, "even": _digits(spec)}.get(ranged.exponent, 0)
+    digits = {"even_float4": FLOAT_FORMATS["float4_e2m1fn"].mantissa, "even": _digits(spec)}.get(range_rule.exponent, 0)
     below = spec.code.format.emax if spec.code is not None else 0
-    if ranged.exponent == "ceil_of_quotient":
+    if range_rule.exponent == "ceil_of_quotient":
         largest = _over(spec, largest, v.constant(_largest_element(spec), lo))
         below = 0
-    power = power_of_exponent(largest, ranged.exponent.split("_")[0], digits, below, form)
-    if ranged.of_zeros != 2.0**-127:  # which is the least exponent, and so that of zeros already
+    power = power_of_exponent(largest, range_rule.exponent.split("_")[0], digits, below, form)
+    if range_rule.scale_of_zeros != 2.0**-127:  # which is the least exponent, and so that of zeros already
         # of mxint8 the bias is 6 more than 127, since its codes count 64ths: numbers are 2**-6 of the scale
-        of_zeros = v.constant(ranged.of_zeros * 2.0 ** (127 - form.bias), power)
+        of_zeros = v.constant(range_rule.scale_of_zeros * 2.0 ** (127 - form.bias), power)
         power = v.select(largest == zero, of_zeros, power)
     return power, v.full_like(zero, lo)
 
@@ -108,12 +108,12 @@ def nvfp4(spec, lo, hi, tensor, form):
 
     ``clamp(largest magnitude / largest element / tensor)``.
     """
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     largest = v.maximum(v.maximum(-lo, hi), v.constant(0, lo))
     scale = _over(spec, largest, v.constant(_largest_element(spec), lo)) / tensor
-    scale = v.minimum(v.maximum(scale, v.constant(ranged.least_in_units, lo)), v.constant(form.format.max, lo))
+    scale = v.minimum(v.maximum(scale, v.constant(range_rule.block_scale_floor, lo)), v.constant(form.format.max, lo))
     scale = v.convert(decode(encode(scale, form), form), v.lane_type(lo))
-    if ranged.unit_is_one:  # else the range of the array was looked at
+    if range_rule.tensor_scale_is_one:  # else the range of the array was looked at
         scale = v.select(is_infinite(largest), largest, scale)
     return scale, v.full_like(tensor, lo)
 
@@ -121,47 +121,47 @@ def nvfp4(spec, lo, hi, tensor, form):
 @traced
 def asymmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``lo..hi`` by the rule; `compute` is the type of the values."""
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     within = v.lane_type(lo)
     zero = v.constant(0, lo)
-    divisor = highest - lowest + v.constant(ranged.divisor, lowest)
+    divisor = highest - lowest + v.constant(range_rule.added_to_divisor, lowest)
     lo, hi = lo + zero, hi + zero  # -0.0 becomes 0.0: which of them is the minimum depends on order and CPU
-    if ranged.widened:
+    if range_rule.includes_zero:
         lo, hi = v.minimum(lo, zero), v.maximum(hi, zero)
     is_constant = lo == hi
-    if ranged.starts_below:
+    if range_rule.starts_at_float32_below:
         lo = float32_below(lo)
-    if ranged.inverse:
+    if range_rule.scale_from_inverse:
         inverse = _inverse(spec, lo, hi, divisor, compute)
         return inverse, lowest - lo * inverse
-    if ranged.span_in_compute:
+    if range_rule.span_in_compute:
         scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within)
         scale = _over(spec, scale, divisor)
-    elif spec.rule.half or ranged.by_reciprocal:
+    elif spec.rule.operation_half or range_rule.scale_by_reciprocal:
         scale = _over(spec, in_half(spec, hi - lo), divisor)
     else:
         scale = (_range_over_double if within == types.float64 else _range_over)(lo, hi, divisor)
     size = hi - lo
-    if ranged.least:  # quotients by the same number keep their order
-        floor = in_half(spec, v.constant(ranged.least, lo))
+    if range_rule.range_floor:  # quotients by the same number keep their order
+        floor = in_half(spec, v.constant(range_rule.range_floor, lo))
         size = v.maximum(size, floor)
         scale = v.maximum(scale, _over(spec, floor, divisor))
     infinity = v.constant(float("inf"), scale)
-    if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
+    if not range_rule.includes_zero:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
-    if ranged.power_of_two:
+    if range_rule.scale_is_power_of_two:
         scale = power_that_suffices(spec, scale, hi - lo, divisor, compute)
-    elif ranged.whole_inverse:
+    elif range_rule.scale_has_whole_inverse:
         scale = with_whole_inverse(scale)
     if spec.rule.by_range:
         scale = within_range(scale, v.convert(lo, compute), v.convert(hi, compute), highest - lowest)
-    if ranged.starts_below:
+    if range_rule.starts_at_float32_below:
         scale = v.select(is_constant, zero, scale)
     scale, usable = _usable(spec, scale, lo, size, divisor, compute)
     scale = _of_narrow(spec, scale, hi - lo)
-    if ranged.sign != "positive":
-        scale, lo, hi = with_sign(ranged.sign, scale, lo, hi, usable)
-    if ranged.whole_steps:
+    if range_rule.scale_sign != "positive":
+        scale, lo, hi = with_sign(range_rule.scale_sign, scale, lo, hi, usable)
+    if range_rule.offset_in_whole_steps:
         scale, lo = in_whole_steps(scale, lo)
     zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
     if spec.rule.zero == "offset":  # that of the widest ranges of float64 may be infinite where the scale is not
@@ -254,7 +254,7 @@ def _inverse(spec, lo, hi, divisor, compute):
 @traced
 def _of_narrow(spec, scale, size):
     """Return scales, 1 where a range is too narrow."""
-    narrow = spec.rule.range.narrow
+    narrow = spec.rule.range.narrow_range
     return scale if narrow is None else v.select(size <= v.constant(narrow, size), v.constant(1, scale), scale)
 
 
@@ -270,35 +270,35 @@ def in_whole_steps(scale, offset):
 @traced
 def symmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``-m..m``, m the largest magnitude; its ends get codes `lowest` and `highest`."""
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     zero = v.constant(0, lo)
     two = v.constant(2, lo)
     middle = v.rint((lowest + highest) / two)
-    size = v.maximum(v.maximum(-lo, hi), in_half(spec, v.constant(ranged.least, lo)))
-    steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
-    if ranged.signed:
-        least = v.minimum(lo, zero) if ranged.signed == "signed" else -v.absolute(lo)
+    size = v.maximum(v.maximum(-lo, hi), in_half(spec, v.constant(range_rule.range_floor, lo)))
+    steps = (highest - lowest + v.constant(range_rule.added_to_divisor, lowest)) / two
+    if range_rule.symmetric_extreme:
+        least = v.minimum(lo, zero) if range_rule.symmetric_extreme == "signed" else -v.absolute(lo)
         most = v.maximum(hi, zero)
-        floor = in_half(spec, v.constant(ranged.least, lo))
+        floor = in_half(spec, v.constant(range_rule.range_floor, lo))
         scale = _over(spec, v.select(most > -least, v.maximum(most, floor), v.minimum(least, -floor)), -steps)
     else:
         scale = _over(spec, size, steps)
     scale, usable = _usable(spec, scale, lo, size, steps, compute)
     zero_point = v.full_like(middle, lo)
-    return scale, v.select(usable, zero_point, zero) if ranged.zero_when_degenerate == "zero" else zero_point
+    return scale, v.select(usable, zero_point, zero) if range_rule.degenerate_zero_point == "zero" else zero_point
 
 
 @traced
 def _over(spec, size, steps):
     """Divide the size of a range by a number of steps, or multiply it by the rounded reciprocal."""
-    if spec.rule.range.by_reciprocal:
+    if spec.rule.range.scale_by_reciprocal:
         return in_half(spec, size * in_half(spec, v.constant(1, steps) / steps))
     return in_half(spec, size / steps)
 
 
 def _ends_of_few_digits(spec, compute):
     """Return the smallest normal number of the type that scales are rounded to, and the distance of those below it."""
-    stored = FLOAT_FORMATS[spec.rule.range.half] if spec.rule.range.half else None
+    stored = FLOAT_FORMATS[spec.rule.range.scale_half] if spec.rule.range.scale_half else None
     if stored:
         return 2.0 ** (1 - stored.bias), 2.0 ** (1 - stored.bias - stored.mantissa)
     return (2.0**-126, 2.0**-149) if compute == types.float32 else (2.0**-1022, 2.0**-1074)
@@ -306,12 +306,12 @@ def _ends_of_few_digits(spec, compute):
 
 def _least(spec, compute):
     """Return the smallest scale that is usable."""
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     least = 2.0**-126 if compute == types.float32 else 2.0**-1022
-    least = {None: least, "root": least**0.5}.get(ranged.floor, ranged.floor)
-    if ranged.single:
+    least = {None: least, "root": least**0.5}.get(range_rule.scale_floor, range_rule.scale_floor)
+    if range_rule.stored_in_float32:
         return max(least, 2.0**-149)
-    return FLOAT_FORMATS[ranged.half].positive(least) if ranged.half and least else least
+    return FLOAT_FORMATS[range_rule.scale_half].positive(least) if range_rule.scale_half and least else least
 
 
 @traced
@@ -320,9 +320,9 @@ def _usable(spec, scale, lo, size, steps, compute):
 
     The range has a `size` of `steps` steps.
     """
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     scale = scale_in_half(spec, scale)
-    if ranged.reaches and not ranged.rounds_scale:
+    if range_rule.tiny_scale_reaches and not range_rule.scale_rounded:
         return _usable_of_few_digits(spec, scale, lo, size, steps, compute)
     return _replace_degenerate(spec, _raised_to_reach_ends(spec, scale, size, steps, compute), lo, compute)
 
@@ -345,7 +345,7 @@ def _is_normal(spec, scale, compute):
 @traced
 def _raised_to_reach_ends(spec, scale, size, steps, compute):
     """Round a scale with few digits up if `size` is more than half a step beyond `steps` steps."""
-    if not spec.rule.range.reaches:
+    if not spec.rule.range.tiny_scale_reaches:
         return scale
     normal, unit = _ends_of_few_digits(spec, compute)
     few = v.convert(v.convert(scale, compute), v.lane_type(scale))
@@ -360,19 +360,19 @@ def _replace_degenerate(spec, scale, lo, compute):
 
     Return it, and whether the zero point follows from it by the formula: also of a replaced one, if the rule says so.
     """
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     within = v.lane_type(scale)
     least = _least(spec, compute)
-    stored = FLOAT_FORMATS[ranged.half] if ranged.half else None
+    stored = FLOAT_FORMATS[range_rule.scale_half] if range_rule.scale_half else None
     mantissa = stored.mantissa if stored else 23 if compute == types.float32 else 52
     epsilon = 2.0**-mantissa
-    other = {"epsilon": epsilon, "floor": least, "value": least}.get(ranged.degenerate, ranged.degenerate)
-    if ranged.rounds_scale:
+    other = {"epsilon": epsilon, "floor": least, "value": least}.get(range_rule.degenerate, range_rule.degenerate)
+    if range_rule.scale_rounded:
         scale = v.convert(v.convert(scale, compute), within)
     magnitude = v.absolute(scale) if spec.rule.signed else scale
     usable = (magnitude >= v.constant(least, scale)) & (magnitude > v.constant(0, scale))
-    by_formula = ranged.degenerate == "floor" or ranged.zero_when_degenerate == "formula"
-    if ranged.degenerate == "value":
+    by_formula = range_rule.degenerate == "floor" or range_rule.degenerate_zero_point == "formula"
+    if range_rule.degenerate == "value":
         has_value = (v.absolute(lo) >= v.constant(least, lo)) & (v.absolute(lo) > v.constant(0, lo))
         return v.select(usable, scale, v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))), usable | by_formula
     other = v.constant(stored.positive(other) if stored else other, scale)
@@ -382,23 +382,23 @@ def _replace_degenerate(spec, scale, lo, compute):
 @traced
 def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
     """Compute the zero point that belongs to a scale: a code, any float, or an offset."""
-    ranged = spec.rule.range
+    range_rule = spec.rule.range
     zero = v.constant(0, lo)
     if spec.rule.zero == "offset":
         return _offset(spec, lo, hi, scale, usable, lowest, highest)
-    end, distance = (highest, hi / scale) if ranged.zero_from == "highest" else (lowest, lo / scale)
+    end, distance = (highest, hi / scale) if range_rule.zero_point_end == "highest" else (lowest, lo / scale)
     distance = in_half(spec, distance)
     zero_point = in_half(spec, end - distance)
-    if ranged.zero_from == "both":
+    if range_rule.zero_point_end == "both":
         zero_point = _zero_point_between(spec, lo, hi, lowest, highest, zero_point)
-    if not ranged.rounding:
+    if not range_rule.zero_point_rounding:
         return v.select(usable, zero_point, zero)
-    if ranged.rounds_quotient and ranged.zero_from != "both":
-        zero_point = end - round_as(ranged.rounding, distance)
+    if range_rule.zero_point_rounds_quotient and range_rule.zero_point_end != "both":
+        zero_point = end - round_as(range_rule.zero_point_rounding, distance)
     else:
-        zero_point = round_as(ranged.rounding, zero_point)
-    beside = lowest if ranged.zero_when_degenerate == "lowest" else v.constant(0, lowest)
-    if ranged.zero_when_degenerate == "end":
+        zero_point = round_as(range_rule.zero_point_rounding, zero_point)
+    beside = lowest if range_rule.degenerate_zero_point == "lowest" else v.constant(0, lowest)
+    if range_rule.degenerate_zero_point == "end":
         beside = v.select(lo < zero, v.full_like(highest, lo), v.full_like(beside, lo))
     return v.select(usable, v.minimum(v.maximum(zero_point, lowest), highest), beside)
 
@@ -426,9 +426,9 @@ def _offset(spec, lo, hi, scale, usable, lowest, highest):
     else:
         twice = in_half(spec, in_half(spec, lo + hi) - in_half(spec, (lowest + highest) * scale))
         offset = in_half(spec, twice * v.constant(0.5, twice))
-    if spec.rule.range.zero_when_degenerate not in ("zero", "value"):
+    if spec.rule.range.degenerate_zero_point not in ("zero", "value"):
         return offset
-    is_zero = spec.rule.range.zero_when_degenerate == "zero"
+    is_zero = spec.rule.range.degenerate_zero_point == "zero"
     return v.select(usable, offset, v.full_like(v.constant(0, lo), lo) if is_zero else lo)
 
 

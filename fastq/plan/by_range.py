@@ -151,8 +151,8 @@ def _with_new_parameters(
     with_values = request.params_without_numbers.with_values
     count = math.prod(shape)
     # scales of values that are returned without parameters are rounded where values are computed
-    rounds = count > 0 and work.spec.op != "fake" and bool(work.spec.arithmetic.rule.kept)
-    keep = driver.bind(_plan_kept_parameters(work.spec, count)) if rounds else None
+    rounds = count > 0 and work.spec.op != "fake" and bool(work.spec.arithmetic.rule.stored_half)
+    keep = driver.bind(_plan_rounding_to_stored_type(work.spec, count)) if rounds else None
 
     # a closure, which takes half the time of a method
     def launch_with_new_parameters(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
@@ -483,13 +483,15 @@ def _compute_size(arithmetic: Arithmetic, operands: ElementOperands | NoisyOpera
     return 8 if computes_in_float64(operands.src) else 4
 
 
-def _plan_kept_parameters(spec: OpSpec, count: int) -> driver.LaunchPlan:
+def _plan_rounding_to_stored_type(spec: OpSpec, count: int) -> driver.LaunchPlan:
     """Plan to round `count` scales and offsets, with which codes were computed, to what is kept."""
     scheme = spec.range_scheme
     kernel = load_or_compile_kernel(
-        "body.range_parameters.kept_parameters",
+        "body.range_parameters.round_to_stored_type",
         ParameterOperands(scheme.scale_dtype, scheme.zero_point_dtype),
         "quantize",
         spec.arithmetic,
     )
-    return driver.plan_launch(kernel, slots.KEPT_PARAMETERS, kernel_args(NO_LAYOUT), count, policy.threads_for(count))
+    return driver.plan_launch(
+        kernel, slots.PARAMETERS_IN_PLACE, kernel_args(NO_LAYOUT), count, policy.threads_for(count)
+    )

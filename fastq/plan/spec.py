@@ -29,8 +29,10 @@ class Arithmetic(NamedTuple):
     @property
     def clamping(self) -> Arithmetic:
         """The same for values beyond the range that parameters are taken from."""
-        ranged = self.rule.range
-        return self if ranged is None else self._replace(rule=self.rule._replace(range=ranged._replace(fits=False)))
+        range_rule = self.rule.range
+        if range_rule is None:
+            return self
+        return self._replace(rule=self.rule._replace(range=range_rule._replace(values_fit=False)))
 
 
 PLAIN = Arithmetic()
@@ -83,7 +85,7 @@ class OpSpec:
     def by_parameters(self) -> OpSpec:
         """The same where parameters are given."""
         rule = self.arithmetic.rule
-        rule = rule._replace(range=None, kept=rule.kept if self.op == "fake" else "")
+        rule = rule._replace(range=None, stored_half=rule.stored_half if self.op == "fake" else "")
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), range_scheme=GIVEN)
 
 
@@ -104,24 +106,19 @@ def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[
     coding = request.coding
     qtype = request.qtype
     symmetric = request.symmetric
-    half = request.half
-    rule = rule_of(coding, qtype)._replace(half=half.operations, kept=half.kept if by_range else "")
+    rule = _rule_of_request(request, by_range)
     if op == "dequantize":
         rule = rule.of_values
     if values is not None:
-        rule = rule._replace(values=coding.convention.half_of_values(values))
+        rule = rule._replace(value_half=coding.convention.half_of_values(values))
     range_scheme = GIVEN
     if by_range:
-        ranged = range_rule_of(coding, qtype, symmetric)
-        if ranged.floor == "root" and half.operations:
-            ranged = ranged._replace(floor=FLOAT_FORMATS[half.operations].smallest_normal ** 0.5)
-        if ranged.floor is None and half.operations:
-            ranged = ranged._replace(floor=FLOAT_FORMATS[half.operations].smallest_normal)
-        # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
-        rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
         name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
-        written = _BYTE if qtype.scale_element else coding.scale, _BYTE if qtype.element else coding.zero_point
-        range_scheme = RangeScheme(name, *written)
+        range_scheme = RangeScheme(
+            name=name,
+            scale_dtype=_BYTE if qtype.scale_element else coding.scale,
+            zero_point_dtype=_BYTE if qtype.element else coding.zero_point,
+        )
     codes, scales = _storages(qtype, request.saturate)
     packed = codes if qtype.packed and op != "fake" else None
     arithmetic = Arithmetic(rule, codes, scales)
@@ -135,6 +132,40 @@ def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[
         packed_format=packed,
     )
     return spec.at_random if draws else spec
+
+
+def _rule_of_request(request: Request, by_range: bool) -> Rule:
+    """Return the arithmetic of a request, with the types of half precision that numbers are rounded to on the way.
+
+    There are three, and a rule may name each: that of scales from ranges, before anything is computed with them; that
+    of the results of operations; and that of scales and offsets as they are stored, once codes are computed with them.
+    The first and the last are those of parameters from ranges. Given parameters are what they are.
+    """
+    coding = request.coding
+    half = request.half
+    rule = rule_of(coding, request.qtype)._replace(operation_half=half.operations)
+    if not by_range:
+        return rule
+    range_rule = range_rule_of(coding, request.qtype, request.symmetric)
+    range_rule = range_rule._replace(
+        scale_half=half.scale,
+        scale_floor=_floor_in_half(range_rule.scale_floor, half.operations),
+        # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
+        values_fit=range_rule.values_fit and not half.scale,
+    )
+    return rule._replace(stored_half=half.stored, range=range_rule)
+
+
+def _floor_in_half(scale_floor: float | str | None, operations: str) -> float | str | None:
+    """Return the floor of scales as a number where operations are rounded to half precision, else as it is.
+
+    None stands for the smallest normal number of the type of operations, and "root" for its square root. Kernels know
+    that of the type in which they compute, float32 or float64, but the type of these operations has another one.
+    """
+    if not operations or isinstance(scale_floor, float):
+        return scale_floor
+    smallest_normal = FLOAT_FORMATS[operations].smallest_normal
+    return smallest_normal**0.5 if scale_floor == "root" else smallest_normal
 
 
 def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, StorageFormat | None]:
@@ -183,44 +214,48 @@ def rule_of(coding: Coding, qtype: QType) -> Rule:
 
 
 def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
-    """Return the arithmetic with which a convention takes parameters from a range."""
+    """Return the arithmetic with which a convention takes parameters from a range.
+
+    Only what a format or a scheme reads is taken, so that conventions that differ elsewhere share kernels.
+    """
     convention = coding.convention
     if qtype.codebook:
-        return RangeRule(floor=0.0, degenerate=0.0)
+        return RangeRule(scale_floor=0.0, degenerate=0.0)
     if qtype.scale_element:
         return RangeRule(
-            floor=0.0,
-            by_reciprocal=convention.scale_quotient == "reciprocal",
+            scale_floor=0.0,
+            scale_by_reciprocal=convention.scale_quotient == "reciprocal",
             exponent=convention.exponent,
-            of_zeros=1.0 if convention.zero_exponent == "zero" else 2.0**-127,
-            least_in_units=convention.block_scale_floor,
-            unit_is_one=convention.tensor_scale == "one",
+            scale_of_zeros=1.0 if convention.zero_exponent == "zero" else 2.0**-127,
+            block_scale_floor=convention.block_scale_floor,
+            tensor_scale_is_one=convention.tensor_scale == "one",
         )
+    is_by_magnitude = not symmetric or convention.symmetric_extreme == "magnitude"
     return RangeRule(
         codes=None if coding.parameters == coding.codes else coding.parameters,
-        widened=convention.includes_zero or symmetric,
-        double=convention.parameter_type == "float64",
+        includes_zero=convention.includes_zero or symmetric,
+        in_float64=convention.parameter_type == "float64",
         span_in_compute=convention.span_type == "compute",
-        starts_below=convention.offset_rounding == "float32_below",
-        power_of_two=convention.scale_rounding == "power_of_two",
-        whole_inverse=convention.scale_rounding == "whole_inverse",
-        sign=convention.scale_sign,
-        single=convention.stored_type == "float32",
-        rounds_scale=convention.scale_rounded,
-        least=convention.range_floor,
-        digits="" if convention.scale_digits == "all" else convention.scale_digits,
-        divisor=int(convention.divisor == "codes"),
-        by_reciprocal=convention.scale_quotient == "reciprocal",
-        floor=convention.scale_floor,
-        reaches=convention.tiny_scale == "reaching",
+        starts_at_float32_below=convention.offset_rounding == "float32_below",
+        scale_is_power_of_two=convention.scale_rounding == "power_of_two",
+        scale_has_whole_inverse=convention.scale_rounding == "whole_inverse",
+        scale_sign=convention.scale_sign,
+        stored_in_float32=convention.stored_type == "float32",
+        scale_rounded=convention.scale_rounded,
+        range_floor=convention.range_floor,
+        scale_digits="" if convention.scale_digits == "all" else convention.scale_digits,
+        added_to_divisor=int(convention.divisor == "codes"),
+        scale_by_reciprocal=convention.scale_quotient == "reciprocal",
+        scale_floor=convention.scale_floor,
+        tiny_scale_reaches=convention.tiny_scale == "reaching",
         degenerate=convention.degenerate,
-        signed=convention.symmetric_extreme if symmetric and convention.symmetric_extreme != "magnitude" else "",
-        inverse=convention.scale_from == "inverse" and not symmetric,
-        narrow=convention.narrow_range,
-        whole_steps=convention.scale_rounding == "whole_steps",
-        fits=symmetric and convention.divisor == "steps" and coding.parameters == qtype.ranges[True],
-        zero_from=convention.zero_point_end,
-        rounding="" if convention.zero_point == "float" else convention.zero_point_rounding,
-        rounds_quotient=convention.zero_point_rounded == "quotient",
-        zero_when_degenerate=convention.degenerate_zero_point,
+        symmetric_extreme="" if is_by_magnitude else convention.symmetric_extreme,
+        scale_from_inverse=convention.scale_from == "inverse" and not symmetric,
+        narrow_range=convention.narrow_range,
+        offset_in_whole_steps=convention.scale_rounding == "whole_steps",
+        values_fit=symmetric and convention.divisor == "steps" and coding.parameters == qtype.ranges[True],
+        zero_point_end=convention.zero_point_end,
+        zero_point_rounding="" if convention.zero_point == "float" else convention.zero_point_rounding,
+        zero_point_rounds_quotient=convention.zero_point_rounded == "quotient",
+        degenerate_zero_point=convention.degenerate_zero_point,
     )

@@ -204,13 +204,13 @@ def parameters_as_kept(
 ) -> tuple[Array, Array]:
     """Return scale and zero point as they are kept, from those that codes are computed with."""
     # contract 2.9
-    form = FLOAT_FORMATS.get(precision.kept)
+    form = FLOAT_FORMATS.get(precision.stored)
     if form is None:
         return scale, zero_point
-    rounded = in_half(scale, precision.kept)
+    rounded = in_half(scale, precision.stored)
     least = np.copysign(scale.dtype.type(form.positive(2.0**-1000)), scale)
     offset = convention.zero_point == "offset"
-    return np.where(rounded == 0, least, rounded), in_half(zero_point, precision.kept) if offset else zero_point
+    return np.where(rounded == 0, least, rounded), in_half(zero_point, precision.stored) if offset else zero_point
 
 
 def _raised_to_reach_ends(scale: Array, size: Array, steps: Any, form: FloatFormat | None, ftype: Any) -> Array:

@@ -26,7 +26,7 @@ class HalfPrecision(NamedTuple):
 
     scale: str = ""  # scales, before anything is computed with them
     operations: str = ""  # results of operations
-    kept: str = ""  # scales and offsets, after codes were computed with them
+    stored: str = ""  # scales and offsets, after codes were computed with them
 
 
 UNROUNDED = HalfPrecision()
@@ -433,8 +433,8 @@ class Convention:
         scale = half if "input" in (self.operation_type, self.stored_type) else ""
         scale = self.stored_type if self.stored_type in _HALVES else scale
         if self.codes_by == "unrounded":
-            return HalfPrecision(kept=scale)
-        return HalfPrecision(scale, half if self.operation_type == "input" else "")
+            return HalfPrecision(stored=scale)
+        return HalfPrecision(scale=scale, operations=half if self.operation_type == "input" else "")
 
     def computes_in(self, values: np.dtype[Any]) -> np.dtype[Any]:
         """Return F for values of which other rows have the compute type `values`."""

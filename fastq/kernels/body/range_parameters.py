@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.minifloat import offset_as_kept, scale_as_kept
+from fastq.kernels.minifloat import offset_as_stored, scale_as_stored
 from fastq.kernels.operands import fewest_lanes, register_lanes
 from fastq.kernels.parameters import store_parameters
 from fastq.kernels.scales_of_ranges import range_parameters
@@ -33,23 +33,26 @@ def parameters_of_many_ranges(spec, operands, args, units):
 
 
 @traced
-def kept_parameters(spec, operands, args, units):
-    """Round scales and offsets start..stop, with which codes were computed, to what is kept."""
+def round_to_stored_type(spec, operands, args, units):
+    """Round scales and offsets start..stop to the type of half precision that they are stored in, in place.
+
+    Where the convention says ``codes_by="unrounded"`` this is the last step: codes were computed with all their digits.
+    """
     scale = operands.scale
     vec = v.Vec(scale.dtype, v.REGISTER_BITS // scale.dtype.bitwidth)
     whole = units.stop - (units.stop - units.start) % v.count(vec)
     for p in range(units.start, whole, v.count(vec)):
-        _keep(spec, operands, p, vec)
+        _round_lanes(spec, operands, p, vec)
     for p in range(whole, units.stop):
-        _keep(spec, operands, p, v.Vec(scale.dtype, 1))
+        _round_lanes(spec, operands, p, v.Vec(scale.dtype, 1))
     return status_of()
 
 
 @traced
-def _keep(spec, operands, p, vec):
-    v.store(operands.scale, p, scale_as_kept(spec, v.load(operands.scale, p, vec)))
+def _round_lanes(spec, operands, p, vec):
+    v.store(operands.scale, p, scale_as_stored(spec, v.load(operands.scale, p, vec)))
     if spec.rule.zero == "offset":
-        v.store(operands.zero_point, p, offset_as_kept(spec, v.load(operands.zero_point, p, vec)))
+        v.store(operands.zero_point, p, offset_as_stored(spec, v.load(operands.zero_point, p, vec)))
 
 
 @traced

@@ -260,7 +260,7 @@ def _finite(ends):
 
 def _ends_apart(spec: Any) -> bool:
     """Return whether both ends are searched for: where a zero point may be any number."""
-    return spec.range_scheme == "asymmetric" and (spec.rule.zero == "offset" or not spec.rule.range.rounding)
+    return spec.range_scheme == "asymmetric" and (spec.rule.zero == "offset" or not spec.rule.range.zero_point_rounding)
 
 
 @traced

@@ -83,7 +83,7 @@ def block_lanes(spec, src):
 def _needs_magnitude_only(spec):
     """Return whether the largest magnitude is all that the scheme needs of a range."""
     return spec.range_scheme in ("microscaling", "nvfp4") or (
-        spec.range_scheme == "symmetric" and not spec.rule.range.signed
+        spec.range_scheme == "symmetric" and not spec.rule.range.symmetric_extreme
     )
 
 

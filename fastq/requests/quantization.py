@@ -262,40 +262,55 @@ class Request(NamedTuple):
             computed=computed,
         )
 
-    def with_granularity(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
-        """Return the request for raw parameters of a shape: one number belongs to the whole array.
+    def with_granularity(self, name: str, shape: Shape, scale_shape: Shape, scale_size: int) -> Request:
+        """Return the request once the shapes of an array and of raw scales tell which elements share a scale.
 
-        Scales with all axes, most of length 1, belong to the longer axes, as in NumPy's broadcasting. The argument
-        `axis` is then ignored: a vector does not have the default one.
+        One number belongs to the whole array. `name` is the array's, for errors.
         """
-        if size == 1:
+        if scale_size == 1:
             return self._replace(axis=None, granularity=ARRAY)
         axis = self.axis
         block_size = self.granularity.block_size
-        is_known = not any(map(math.isnan, shape))  # to dask
-        if is_known and not block_size and len(scale) == len(shape) and all(map(_spreads, scale, shape)):
-            axis = tuple([a for a, n in enumerate(scale) if n != 1])
-            parts = Granularity(axis)
+        shape_is_known = not any(map(math.isnan, shape))  # to dask
+        own_axes = None if block_size or not shape_is_known else _axes_of_broadcast_scale(scale_shape, shape)
+        if own_axes is not None:
+            axis = own_axes
+            parts = Granularity(own_axes)
         else:
             if axis is None:
-                raise ValueError(f"scale has shape {scale}, so it needs an axis: {axes_that_fit(scale, shape, name)}")
+                fitting = axes_that_fit(scale_shape, shape, name)
+                raise ValueError(f"scale has shape {scale_shape}, so it needs an axis: {fitting}")
             parts = granularity(axis, block_size, len(shape), name)
-            if is_known and scale != parts.parameter_shape(shape):
-                raise ValueError(_misfit(scale, shape, axis, parts, name))
-        convention = as_convention(self.convention)
-        coding = coding_of(convention, self.qtype, False, parts.axes, parts.block_size, self.coding.compute)
+            if shape_is_known and scale_shape != parts.parameter_shape(shape):
+                raise ValueError(_misfit(scale_shape, shape, axis, parts, name))
+        coding = coding_of(
+            as_convention(self.convention),
+            self.qtype,
+            symmetric=False,  # raw parameters come with no scheme, so all codes are in use
+            axis=parts.axes,
+            block_size=parts.block_size,
+            compute=self.coding.compute,
+        )
         return self._replace(axis=axis, granularity=parts, coding=coding)
 
 
-def _spreads(n: int, size: int) -> bool:
-    return n in (1, size)
+def _axes_of_broadcast_scale(scale_shape: Shape, shape: Shape) -> tuple[int, ...] | None:
+    """Return the axes that a scale with all axes of an array belongs to: the longer ones, as in NumPy's broadcasting.
+
+    A scale of shape (1, 3, 1) for an array of shape (2, 3, 4) belongs to axis 1. So the option `axis` is not read: its
+    default is none of a vector's axes. None where the scale is not broadcast, as one of shape (3,) is not.
+    """
+    if len(scale_shape) != len(shape) or any(n not in (1, size) for n, size in zip(scale_shape, shape, strict=True)):
+        return None
+    return tuple(axis for axis, n in enumerate(scale_shape) if n != 1)
 
 
-def _misfit(scale: Shape, shape: Shape, axis: Axis, parts: Granularity, name: str) -> str:
+def _misfit(scale_shape: Shape, shape: Shape, axis: Axis, parts: Granularity, name: str) -> str:
     """Return why raw scales do not fit an array of a shape, and the axes for which they would."""
     blocks = f" and block_size={parts.block_size}" if parts.block_size else ""
     needed = f"axis={axis}{blocks} needs {parts.parameter_shape(shape)}"
-    return f"scale has shape {scale}, but {needed}; {axes_that_fit(scale, shape, name, parts.block_size)}"
+    fitting = axes_that_fit(scale_shape, shape, name, parts.block_size)
+    return f"scale has shape {scale_shape}, but {needed}; {fitting}"
 
 
 # --- parameters from ranges -------------------------------------------------------------------------------------------
@@ -334,22 +349,26 @@ def request_by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bo
     if qtype.block_size and arguments.as_block_size(block_size or qtype.block_size, axis) != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     block_size = qtype.block_size or block_size
-    always = symmetric or bool(qtype.element or qtype.block_size)
+    # floats, tables of numbers and blocks with their own scales have no zero point, whatever the caller asks for
+    is_symmetric = symmetric or bool(qtype.element or qtype.block_size)
     parts = granularity(axis, block_size, ndim)
     convention = as_convention(options.convention)
-    coding = _coding_with_scheme(convention, qtype, always, parts.axes, block_size, compute)
+    coding = _coding_with_scheme(convention, qtype, is_symmetric, parts.axes, block_size, compute)
     half = coding.convention.half_precision_for(dtype)
     if qtype.scale_element:  # which prescribes what scales are rounded to
         half = HalfPrecision(operations=half.operations)
     nan = check_nan(options.nan, qtype)
     if search is not None:
-        search = search.resolve(qtype, coding.convention, always, kind_of(parts.axes, block_size), block_size, weighed)
+        kind = kind_of(parts.axes, block_size)
+        search = search.resolve(qtype, coding.convention, is_symmetric, kind, block_size, weighed)
         if search.signs == 2 and coding.convention.symmetric_extreme == "magnitude":
+            # The format is among `searched_signed`: scales of minima and maxima are positive, but those of a search may
+            # have either sign. So this request, and only its coding: results name the convention of the caller.
             coding = coding._replace(convention=replace(coding.convention, symmetric_extreme="signed"))
     return Request(
         qtype=qtype,
         convention=options.convention,
-        symmetric=always,
+        symmetric=is_symmetric,
         axis=axis,
         granularity=parts,
         coding=coding,

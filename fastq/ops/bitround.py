@@ -283,7 +283,7 @@ def _size(dtype: np.dtype[Any]) -> int:
 
 def _plan_pairs(dtype: np.dtype[Any], x: Array, following: Array) -> tuple[Execute, int]:
     """Return what counts the bits of pairs, by several threads, and for how many it has counts."""
-    view = arrange(x, following, ARRAY, given=True, reads=True)
+    view = arrange(x, following, ARRAY, has_given_parameters=True, only_reads=True)
     bits = np.dtype(f"i{dtype.itemsize}")
     size = math.prod(view.shape)
     threads = policy.threads_for(size)

@@ -180,7 +180,7 @@ class _RequantizeLauncher(NamedTuple):
         cls, request: RequantizeRequest, acc: Array, out: Array | None, dtypes_of_numbers: tuple[Any, Any]
     ) -> _RequantizeLauncher:
         """Choose how, by metadata alone; out is None for a result in the memory order of acc."""
-        view = arrange(acc, out, request.granularity, request.qtype.storage, given=True)
+        view = arrange(acc, out, request.granularity, request.qtype.storage, has_given_parameters=True)
         layout = view.layout
         elements = (SUMS, request.qtype.storage)
         words = (_WORDS, _WORDS)

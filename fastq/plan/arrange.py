@@ -41,9 +41,9 @@ class View(NamedTuple):
     layout: Layout  # the granularity in that order
     memory: StridedOperands = NOT_STRIDED  # which of source and result go through tiles
     order: tuple[int, ...] | None = None  # axes from the slowest to the fastest; None: as they are
-    direct: bool = False  # whether memory is contiguous in that order, so that kernels can work on it in place
+    is_direct: bool = False  # whether memory is contiguous in that order, so that kernels can work on it in place
     parameter_order: tuple[int, ...] = ()  # axes of scale and zero point in that order; empty: as they are
-    packs: bool = False  # whether codes that share bytes are read or written, which are in C order
+    has_packed_codes: bool = False  # whether codes that share bytes, in C order, are read or written
 
     def in_view_order(self, x: Array) -> Array:
         """Return an array with its axes in the order of this view."""
@@ -54,15 +54,17 @@ class View(NamedTuple):
         in_view_order = self.in_view_order(x)
         return is_plain(in_view_order) or memory_order(in_view_order) == tuple(range(x.ndim))
 
-    def of(self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, reads: bool = False) -> View:
+    def of(
+        self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, *, only_reads: bool = False
+    ) -> View:
         """Return this view of a source, and of a result of a dtype, to be made in the memory order of x without out.
 
-        With `reads` out is read too; without a dtype there is no result.
+        With `only_reads` out is read too; without a dtype there is no result.
         """
         made = None
         if out is not None:
-            made = memory_of(self.in_view_order(out), writes=not reads)
-        elif dtype is not None and not self.packs:
+            made = memory_of(self.in_view_order(out), writes=not only_reads)
+        elif dtype is not None and not self.has_packed_codes:
             made = memory_of_result(x, dtype, self.order)
         return self._replace(memory=StridedOperands(memory_of(self.in_view_order(x)), made))
 
@@ -130,50 +132,77 @@ def arrange(
     out: Array | None,
     granularity: Granularity,
     dtype: np.dtype[Any] | None = None,
-    given: bool = False,
-    reads: bool = False,
+    *,
+    has_given_parameters: bool = False,
+    only_reads: bool = False,
     scale_order: tuple[int, ...] | None = None,
 ) -> View:
     """Choose the order of axes in which kernels visit x, and out if there is one: only their memory counts.
 
-    A result of a `dtype` is made in the memory order of x without out; with `reads` nothing is written to x or out.
-    The first order that fits is taken: the memory order of out (of x if there is no out, or if given parameters go with
-    wider elements of x in long rows, so that the narrower array is transposed), C order, kept axes first. The memory
-    order is passed over where a loop in C order is faster: see `policy.prefers_memory_order`.
+    The first of `_candidate_orders` that has a layout is taken, except for the memory order where a loop in C order is
+    faster: see `policy.prefers_memory_order`.
 
-    Where x is read alone, a repeated axis is the slowest, so that it is read in the rows that it has. `scale_order` are
-    the axes of contiguous given scales, slowest first.
+    Parameters
+    ----------
+    x, out : ndarray
+        Arrays like those of the call.
+    granularity : Granularity
+        Which elements share parameters.
+    dtype : dtype, optional
+        Of a result that is made in the memory order of x, without out.
+    has_given_parameters : bool
+        Whether scales come from the caller, who may have them in another order.
+    only_reads : bool
+        Whether nothing is written, neither to x nor to out.
+    scale_order : tuple of int, optional
+        The axes of contiguous given scales, slowest first.
     """
     in_c_order = make_layout(x.shape, granularity)
     if in_c_order is not None and is_plain(x) and is_plain_out(out):
-        return View(x.shape, in_c_order, direct=True)
-    natural = tuple(range(x.ndim))
-    kept = granularity.kept
-    alone = reads and out is None
-    x_leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
-    in_memory = memory_order(x if out is None or x_leads else out, alone)
-    kept_first = tuple(sorted(natural, key=lambda axis: axis not in kept))
-    view: View | None = None
-    for order in (in_memory, natural, kept_first):
-        direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
-        view = _in_order(x.shape, granularity, order, direct)
+        return View(x.shape, in_c_order, is_direct=True)
+    reads_x_alone = only_reads and out is None
+    orders = _candidate_orders(
+        x, out, granularity, has_given_parameters=has_given_parameters, reads_x_alone=reads_x_alone
+    )
+    for order in orders:
+        view = _view_in_order(x, out, granularity, order)
         if view is None:
             continue
-        if order == natural or in_c_order is None:
-            break
-        if policy.prefers_memory_order(
-            view.layout,
-            in_c_order,
-            block_size=granularity.block_size,
-            itemsize=x.itemsize,
-            is_direct=view.direct,
-            has_given_parameters=given,
-            scales_are_in_order=scale_order == view.parameter_order,
-            only_reads=alone,
+        is_in_c_order = view.order is None
+        if (
+            is_in_c_order
+            or in_c_order is None  # there is nothing to prefer to this order
+            or policy.prefers_memory_order(
+                view.layout,
+                in_c_order,
+                block_size=granularity.block_size,
+                itemsize=x.itemsize,
+                is_direct=view.is_direct,
+                has_given_parameters=has_given_parameters,
+                scales_are_in_order=scale_order == view.parameter_order,
+                only_reads=reads_x_alone,
+            )
         ):
-            break
-    assert view is not None  # kept axes in front always have a layout
-    return view if view.direct else view.of(x, out, dtype, reads)
+            return view if view.is_direct else view.of(x, out, dtype, only_reads=only_reads)
+    raise AssertionError("kept axes in front always have a layout")
+
+
+def _candidate_orders(
+    x: Array, out: Array | None, granularity: Granularity, *, has_given_parameters: bool, reads_x_alone: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Return the orders in which kernels may visit arrays, the best first.
+
+    The memory order comes first, since kernels work in place on what is contiguous in it. Of two arrays it is that of
+    out, and x is transposed where it has another. But if parameters are given and x has the wider elements, in long
+    rows, it is that of x, so that the narrower array is transposed. Next is C order, which may have no layout, where
+    kept and reduced axes alternate too often. With the kept axes in front there always is one.
+    """
+    c_order = tuple(range(x.ndim))
+    x_leads = out is None or (has_given_parameters and x.itemsize > out.itemsize and _has_long_rows(x))
+    # an x that is read alone has each repeated axis outermost, so that it is read in the rows that it has
+    in_memory = memory_order(x if out is None or x_leads else out, repeats_are_slowest=reads_x_alone)
+    kept_first = tuple(sorted(c_order, key=lambda axis: axis not in granularity.kept))
+    return in_memory, c_order, kept_first
 
 
 def _has_long_rows(x: Array) -> bool:
@@ -183,21 +212,21 @@ def _has_long_rows(x: Array) -> bool:
     return policy.has_long_rows(x.shape[memory_order(x)[-1]])
 
 
-def _in_order(shape: tuple[int, ...], granularity: Granularity, order: tuple[int, ...], direct: bool) -> View | None:
-    if order == tuple(range(len(shape))):
-        layout = make_layout(shape, granularity)
-        return None if layout is None else View(shape, layout, direct=direct)
-    turned = tuple([shape[axis] for axis in order])
-    layout = make_layout(turned, granularity.in_order(order))
+def _view_in_order(x: Array, out: Array | None, granularity: Granularity, order: tuple[int, ...]) -> View | None:
+    """Return how kernels see arrays with axes in an order; None where that has no layout."""
+    is_direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
+    if order == tuple(range(x.ndim)):
+        layout = make_layout(x.shape, granularity)
+        return None if layout is None else View(x.shape, layout, is_direct=is_direct)
+    shape = tuple([x.shape[axis] for axis in order])
+    layout = make_layout(shape, granularity.in_order(order))
     if layout is None:
         return None
     parameter_order: tuple[int, ...] = ()
     if len(layout.parameter_shape) > 1:
-        axes = granularity.parameter_axes(len(shape))
+        axes = granularity.parameter_axes(x.ndim)
         parameter_order = tuple(axes.index(axis) for axis in order if axis in axes)
-    return View(
-        shape=turned, layout=layout, memory=NOT_STRIDED, order=order, direct=direct, parameter_order=parameter_order
-    )
+    return View(shape=shape, layout=layout, order=order, is_direct=is_direct, parameter_order=parameter_order)
 
 
 def arrange_packed(shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int) -> View | None:
@@ -213,7 +242,7 @@ def arrange_packed(shape: tuple[int, ...], granularity: Granularity, packed: Arr
         starts += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
     if any(start % group for start in starts):
         return None
-    return View(shape, layout, direct=True, packs=True)
+    return View(shape, layout, is_direct=True, has_packed_codes=True)
 
 
 # --- how arrays lie in memory, and whether kernels can work on it in place --------------------------------------------
@@ -250,12 +279,12 @@ def is_plain_out(out: Array | None) -> bool:
     return is_plain(out) and (out is None or out.flags.aligned)
 
 
-def memory_order(x: Array, alone: bool = False) -> tuple[int, ...]:
+def memory_order(x: Array, *, repeats_are_slowest: bool = False) -> tuple[int, ...]:
     """Return axes from the slowest to the fastest in memory: the order of results that NumPy calls "K".
 
-    A broadcast axis, whose stride is 0, counts as the fastest; with `alone` it counts as the slowest.
+    A repeated axis, whose stride is 0, counts as the fastest, or with `repeats_are_slowest` as the slowest.
     """
-    keys = [(bool(stride) and alone, -abs(stride)) for stride in x.strides]
+    keys = [(repeats_are_slowest and stride != 0, -abs(stride)) for stride in x.strides]
     return tuple(sorted(range(x.ndim), key=keys.__getitem__))
 
 

@@ -328,7 +328,7 @@ def choose_launcher(
     """
     dtypes = tuple(map(native, dtypes))
     packed_format = spec.packed_format
-    reads = spec.op == "compare"
+    only_reads = spec.op == "compare"
     if packed_format is not None:
         operand = X if spec.op == "dequantize" else OUT
         packed = out if operand == OUT else x
@@ -339,9 +339,17 @@ def choose_launcher(
             dtypes_of_codes = tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes))
             unpacked = choose_launcher(spec.unpacked, granularity, x, out, shape, dtypes_of_codes, plan, scale_order)
             return unpacked._replace(codes=_codes(spec, packed_format, operand, packed, codes))
-        view = view.of(x, out, dtypes[1], reads)
+        view = view.of(x, out, dtypes[1], only_reads=only_reads)
     else:
-        view = arrange(x, out, granularity, dtypes[1], given=True, reads=reads, scale_order=scale_order)
+        view = arrange(
+            x,
+            out,
+            granularity,
+            dtypes[1],
+            has_given_parameters=True,
+            only_reads=only_reads,
+            scale_order=scale_order,
+        )
     return Launcher(plan(spec, view, *dtypes), view, spec.draws)
 
 

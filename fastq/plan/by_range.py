@@ -211,7 +211,7 @@ class OnePlan(NamedTuple):
         if view is None:
             return None
         # in two passes over strided memory, each should visit x in an order of its own
-        only_one_pass = not (view.direct or view.is_in_order(x))
+        only_one_pass = not (view.is_direct or view.is_in_order(x))
         plan = plan_ranged(
             work.spec,
             view,

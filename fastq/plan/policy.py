@@ -178,6 +178,10 @@ def rows_as_one(layout: Layout, op: str, lanes: int) -> int:
     A loop over rows of three elements would spend its time between rows. As many as fill whole registers are merged if
     possible, and few compared with all of them: parameters are repeated for each, minima and maxima merged (decisions
     D34, D35, D37 and D38).
+
+    To quantize 1000 rows of 3 elements: 3000 elements share parameters, so a merged row has 3000 / 16 = 187 or more.
+    32 rows have 96 elements, which fill registers of any size, and twice as many are the first to reach 187: 64. With
+    20 rows a merged row has 32 elements. 32 rows are more than that, so any number will do: 11, the first to reach it.
     """
     rows = layout.block
     shared = rows * layout.inner  # elements that share parameters
@@ -238,21 +242,35 @@ def has_loop_over_blocks(layout: Layout) -> bool:
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-def has_parts_for_all(layout: Layout, size: int, threads: int) -> bool:
-    """Whether each thread can reduce parts of its own, so that no results have to be merged."""
-    return layout.chunk_unit > 0 and enough_for_all(size // layout.chunk_unit, threads)
+class DividedReduction(NamedTuple):
+    """How threads divide a reduction of the parts of an array to a result for each."""
+
+    threads: int
+    chunk_multiple: int = 1  # elements that one thread has together: those of whole parts, or any
+    partials: int = 1  # results of each part that are merged afterwards: one, or one for each thread
+    has_columns: bool = False  # whether a thread has columns, from the first row to the last, instead of rows
+    chunk: int = 0  # columns in a chunk; 0: as suits the number of threads
 
 
-def partial_results(layout: Layout, size: int, threads: int) -> int:
-    """Return how many partial minima and maxima there are of each part: one, or one for each thread."""
-    if has_parts_for_all(layout, size, threads) or threads * layout.parameters > tuning.current().merged_partials:
-        return 1
-    return threads
+def divided_reduction(layout: Layout, size: int, threads: int, *, merged: int, is_strided: bool) -> DividedReduction:
+    """Return how at most this many threads divide the reduction of `size` elements.
 
-
-def reduces_by_columns(layout: Layout, threads: int, merged: int) -> bool:
-    """Whether rows are so wide that threads share columns instead of rows; `merged` rows are visited as one."""
-    return layout.inner > tuning.current().merged_partials // threads and merged == 1
+    The best is that each has parts of its own, since no results have to be merged. Where parts are too few for that,
+    each has elements of all parts, and a result for each part; where that would be too many results, each has columns
+    of its own. These have to be wide, so not if `merged` rows are visited as one, and to follow each other in memory,
+    so not if it `is_strided`. Else one thread has all.
+    """
+    if threads == 1:
+        return DividedReduction(threads=1)
+    if layout.chunk_unit > 0 and enough_for_all(size // layout.chunk_unit, threads):
+        return DividedReduction(threads=threads, chunk_multiple=layout.chunk_unit)
+    tuned = tuning.current()
+    if threads * layout.parameters <= tuned.merged_partials:
+        return DividedReduction(threads=threads, partials=threads)
+    if layout.inner > tuned.merged_partials // threads and merged == 1 and not is_strided:
+        columns_each = -(-layout.inner // threads)
+        return DividedReduction(threads=threads, has_columns=True, chunk=min(tuned.range_columns, columns_each))
+    return DividedReduction(threads=1)
 
 
 # --- stores past the cache --------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from fastq.plan import policy, slots
 from fastq.plan.arrange import Memory, StridedOperands, View, arrange
 from fastq.plan.kernel_call import kernel_args, load_or_compile_kernel, tile
 from fastq.plan.layout import NO_LAYOUT
-from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -32,7 +31,7 @@ class Extremes:
 
     def __init__(self, x: Array, granularity: Granularity, nan: str) -> None:
         x = x if granularity.block_size else _without_repeats(x, granularity.kept)
-        self.view = arrange(x, None, granularity, reads=True)
+        self.view = arrange(x, None, granularity, only_reads=True)
         self.plan = plan_minmax(self.view, nan, native(x.dtype))
         self.launch = bind(self.plan.plan)
 
@@ -60,7 +59,7 @@ class NanParts:
     """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of 1 for NaN, else 0."""
 
     def __init__(self, x: Array, granularity: Granularity) -> None:
-        view = arrange(x, None, granularity, reads=True)
+        view = arrange(x, None, granularity, only_reads=True)
         view = view._replace(memory=StridedOperands(Memory(view.in_view_order(x).strides, x.dtype)))
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
@@ -123,17 +122,17 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout = view.layout
     size = math.prod(view.shape)
-    threads = policy.threads_to_reduce(size)
     accumulator = accumulator_of(dtype)
     loop = policy.loop_of(layout, "minmax", dtype, accumulator)
-    has_own_parts = policy.has_parts_for_all(layout, size, threads)
-    partials = policy.partial_results(layout, size, threads)
-    shares_columns = (
-        not has_own_parts and partials < threads and policy.reduces_by_columns(layout, threads, loop.merged)
+    divided = policy.divided_reduction(
+        layout,
+        size,
+        policy.threads_to_reduce(size),
+        merged=loop.merged,
+        is_strided=view.memory.x is not None,
     )
-    in_columns = shares_columns and view.memory.x is None
     kernel = load_or_compile_kernel(
-        "traversal.columns.column_ranges" if in_columns else loop.function,
+        "traversal.columns.column_ranges" if divided.has_columns else loop.function,
         MinMaxOperands(dtype, accumulator, accumulator),
         "minmax",
         together=loop.together,
@@ -142,30 +141,25 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
         layout,
         outgrows_cache=policy.outgrows_cache(size, dtype),
         merged=loop.merged,
-        partial_stride=layout.parameters if partials > 1 else 0,
+        partial_stride=layout.parameters if divided.partials > 1 else 0,
     )
-    units = layout.inner if in_columns else size
-    if partials == 1 and not has_own_parts and not in_columns:
-        threads = 1
-    chunk = 0
-    if in_columns and threads > 1:
-        chunk = min(tuning.current().range_columns, -(-layout.inner // threads))
-    together = layout.chunk_unit if has_own_parts and threads > 1 else 1
+    units = layout.inner if divided.has_columns else size
     reduce = plan_launch(
         kernel,
         slots.REDUCE_TO_MINMAX,
         args,
         units,
-        threads,
+        divided.threads,
         size=size // units,
-        chunk_multiple=together,
-        chunk=chunk,
+        chunk_multiple=divided.chunk_multiple,
+        chunk=divided.chunk,
         status_mask=ALL_STATUS if nan == "raise" else ~HAS_NAN,
     )
-    plan = tile(reduce, view, (dtype,), copies_isnan=copies_isnan, demands=Demands(chunk_multiple=together))
-    count = partials * layout.parameters
-    if partials > 1:
-        plan = plan.then(_plan_merge(accumulator, partials, layout.parameters))
+    demands = Demands(chunk_multiple=divided.chunk_multiple)
+    plan = tile(reduce, view, (dtype,), copies_isnan=copies_isnan, demands=demands)
+    count = divided.partials * layout.parameters
+    if divided.partials > 1:
+        plan = plan.then(_plan_merge(accumulator, divided.partials, layout.parameters))
     few = identities(accumulator, count, layout.parameter_shape) if count <= MOST_ROW else None
     return PairReduction(plan=plan, dtype=accumulator, identities=few, size=count, shape=layout.parameter_shape)
 

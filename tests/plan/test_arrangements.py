@@ -46,7 +46,7 @@ def test_the_order_that_kernels_see(name):
     x = in_order(shape, order)
     out = np.empty(shape, np.int8) if to_c_order else None
     arrangement = arrange(x, out, where)
-    assert (arrangement.order, arrangement.direct) == (seen, direct)
+    assert (arrangement.order, arrangement.is_direct) == (seen, direct)
     options = {"axis": where.axes[0], "block_size": where.block_size}
     expected, own = reference.quantize(x, "int8", **options), fastq.quantize(x, "int8", **options, out=out)
     same_quantized(own, expected)
@@ -64,8 +64,8 @@ def test_the_order_that_kernels_see(name):
 def test_blocks_whose_scales_lie_as_they_do_are_seen_in_place(scale_order, seen):
     """Others would have to be transposed, as those of a result in C order are."""
     x = in_order((64, 128, 64), (1, 0, 2))
-    arrangement = arrange(x, None, BLOCKS, given=True, scale_order=scale_order)
-    assert (arrangement.order, arrangement.direct) == (seen, seen is not None)
+    arrangement = arrange(x, None, BLOCKS, has_given_parameters=True, scale_order=scale_order)
+    assert (arrangement.order, arrangement.is_direct) == (seen, seen is not None)
     assert order_without_gaps(fastq.quantize(x, "int8", axis=2, block_size=32).scale) == (1, 0, 2)
 
 

@@ -138,7 +138,8 @@ def test_how_values_are_stored(tuned, shape, axis, row, mode):
     ],
 )
 def test_partial_results(tuned, shape, axis, threads, slots):
-    assert policy.partial_results(layout_of(shape, axis), int(np.prod(shape)), threads) == slots
+    divided = policy.divided_reduction(layout_of(shape, axis), int(np.prod(shape)), threads, merged=1, is_strided=False)
+    assert divided.partials == slots
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------

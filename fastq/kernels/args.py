@@ -50,11 +50,11 @@ _PACKING = [
 
 _RANGE_SEARCH = [
     ("candidates", np.int64),  # ranges that are tried, times the lanes that each has
-    ("shares", np.int64),  # the address of their shares of the whole range, numbers of the compute type for each lane
-    ("share_stride", np.int64),  # how many of these are in a row
+    ("factors", np.int64),  # the address of their factors of the whole range, numbers of the compute type for each lane
+    ("factor_stride", np.int64),  # how many of these are in a row
     ("weights", np.int64),  # the address of the weights of elements, float32
     ("period", np.int64),  # elements after which weights repeat, 0 if there is one for all
-    ("stages", np.int64),  # searches, each around the best range of the one before, with another row of shares
+    ("stages", np.int64),  # searches, each around the best range of the one before, with another row of factors
     ("is_around", np.int64),  # whether errors are those around that range
 ]
 

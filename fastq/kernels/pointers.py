@@ -175,7 +175,7 @@ class SearchOperands(NamedTuple):
 class CandidateOperands(NamedTuple):
     """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`.
 
-    `scale` has the shares of the ranges that were found, where the candidates are those around.
+    `scale` has the factors of the ranges that were found, where the candidates are those around.
     """
 
     src: Any

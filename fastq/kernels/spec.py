@@ -48,7 +48,9 @@ class KernelSpec(Constants):
         range_rule = self.rule.range
         if self.nan != "zero" or range_rule is None or self.range_scheme not in ("asymmetric", "symmetric"):
             return False
-        return not range_rule.widened or range_rule.degenerate == "value" or range_rule.signed == "signed_low"
+        if not range_rule.includes_zero or range_rule.degenerate == "value":
+            return True
+        return range_rule.symmetric_extreme == "signed_low"
 
     @property
     def refuses_nan(self) -> bool:

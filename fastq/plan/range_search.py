@@ -56,19 +56,20 @@ class RangeSearch:
         view = x.transpose(self.order)
         self.compute = compute
         self.layout = _layout(view.shape, granularity)
-        self.apart = request.searches_ends_apart
-        self.scale = spec.range_scheme.scale_dtype
-        self.shares = _factors_of_candidates(method, self.apart).astype(compute)
-        self.stages = 1 if self.apart else len(self.shares)
-        self.lanes_each = _lanes_each(self.shares.shape[1], compute, self.layout.block)
-        lanes = self.shares.repeat(self.lanes_each, axis=1)
-        self.candidates = lanes.shape[1]
-        self.table = np.pad(lanes, ((0, 0), (0, _LANES)), "edge")  # groups of candidates are read as a whole
-        work = view.size * self.shares.shape[1] * self.stages
-        self.threads = policy.threads_for(work)
-        in_cache = self.layout.block <= tuning.current().fused_block
-        alone = self.threads == 1 or policy.enough_for_all(self.layout.parameters, self.threads)
-        whole_parts_plan = self._plan(spec, view, method, whole=True) if in_cache and alone else None
+        self.ends_move_apart = request.searches_ends_apart
+        self.scale_dtype = spec.range_scheme.scale_dtype
+        self.factors = _factors_of_candidates(method, self.ends_move_apart).astype(compute)
+        self.stages = 1 if self.ends_move_apart else len(self.factors)
+        self.lanes_each = _lanes_each(self.factors.shape[1], compute, self.layout.block)
+        factors_by_lane = self.factors.repeat(self.lanes_each, axis=1)
+        self.candidates = factors_by_lane.shape[1]
+        # groups of candidates are read as a whole, so behind the last one there are as many as a register has
+        self.table = np.pad(factors_by_lane, ((0, 0), (0, _LANES)), "edge")
+        self.threads = policy.threads_for(view.size * self.factors.shape[1] * self.stages)
+        parts_fit_cache = self.layout.block <= tuning.current().fused_block
+        parts_are_enough = self.threads == 1 or policy.enough_for_all(self.layout.parameters, self.threads)
+        searches_whole_parts = parts_fit_cache and parts_are_enough
+        whole_parts_plan = self._plan(spec, view, method, whole=True) if searches_whole_parts else None
         plan = whole_parts_plan or self._plan(spec, view, method, whole=False)
         assert plan is not None  # pieces of any size fit tiles
         self.plan = plan
@@ -98,8 +99,8 @@ class RangeSearch:
             partial_stride=layout.parameters * candidates,
             candidates=candidates,
             stages=self.stages,
-            shares=self.table.ctypes.data,
-            share_stride=self.table.shape[1],
+            factors=self.table.ctypes.data,
+            factor_stride=self.table.shape[1],
             weights=_ONE.ctypes.data,
         )
         unit = layout.chunk_unit if whole else 1
@@ -122,24 +123,38 @@ class RangeSearch:
         return self._from_parts(low), self._from_parts(high)
 
     def _by_sums(self, plan: LaunchPlan, x: Array, low: Array, high: Array) -> Ends:
-        """Return the ends of the best ranges, by the sums of the errors of all."""
-        shares = np.zeros((1, *low.shape), self.compute)
-        moved = np.zeros(low.shape, bool)
-        for stage in range(self.stages):
-            errors = np.zeros((self.partial_sums, *low.shape, self.candidates))
-            best_shares = np.asarray(shares[0], self.scale, order="C") if stage else None
-            plan_of_stage = plan.with_args(shares=self.table[stage:].ctypes.data, is_around=stage)
-            run(plan_of_stage, x, None, best_shares, None, errors, low, high)
-            sums = errors.reshape(self.partial_sums, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
-            best = np.fmin(sums, MOST_ERROR).argmin(axis=-1)
-            shares = (self.shares if self.apart else self.shares[[stage]])[:, best] + shares
-            moved = moved | (best > 0)
-        if self.apart:
-            ends = shares[0] * low + shares[1] * high, shares[2] * high + shares[3] * low
+        """Return the ends of the best ranges, by the sums of the errors of all candidates."""
+        best = self._candidates_of_least_error(plan, x, low, high)
+        moved = best > 0  # the first candidate is the whole range
+        if self.ends_move_apart:
+            low_by_low, low_by_high, high_by_high, high_by_low = self.factors[:, best]
+            ends = low_by_low * low + low_by_high * high, high_by_high * high + high_by_low * low
         else:
-            ends = shares[0] * low, shares[0] * high
+            factor = self.factors[0, best]
+            if self.stages > 1:
+                best = self._candidates_of_least_error(plan, x, low, high, around=factor)
+                moved = moved | (best > 0)
+                factor = self.factors[1, best] + factor
+            ends = factor * low, factor * high
         most = np.finfo(low.dtype).max
         return np.where(moved, ends[0].clip(-most, most), low), np.where(moved, ends[1].clip(-most, most), high)
+
+    def _candidates_of_least_error(
+        self, plan: LaunchPlan, x: Array, low: Array, high: Array, around: Array | None = None
+    ) -> NDArray[np.intp]:
+        """Return the number of the best candidate of each range, of equal ones the first.
+
+        Candidates are those of the first row of factors, or, if ranges were searched before, those of the second row
+        `around` the best factors.
+        """
+        errors = np.zeros((self.partial_sums, *low.shape, self.candidates))
+        best_factors = None
+        if around is not None:
+            plan = plan.with_args(factors=self.table[1:].ctypes.data, is_around=1)
+            best_factors = np.asarray(around, self.scale_dtype, order="C")
+        run(plan, x, None, best_factors, None, errors, low, high)
+        sums = errors.reshape(self.partial_sums, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
+        return np.asarray(np.fmin(sums, MOST_ERROR).argmin(axis=-1))
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""

@@ -38,8 +38,8 @@ FOLLOWING = OUT  # the neighbour of each element
 BIT_PAIRS = X, FOLLOWING, COUNTS, NONE, NONE
 
 # the search for ranges
-SHARES = 2  # shares of the ranges that candidates are around
-RANGE_SEARCH = X, LO, HI, SHARES, ERRORS
+BEST_FACTORS = 2  # factors of the ranges that candidates are around
+RANGE_SEARCH = X, LO, HI, BEST_FACTORS, ERRORS
 
 # rounding of floats
 TABLE = 2  # dropped bits of each binade

@@ -42,10 +42,10 @@ def search_range(spec, operands, args, p, i, end):
     around = v.constant(0, lo)
     moved = 0
     for stage in range(args.stages):
-        tried = _Tried(lo, hi, stage * args.share_stride, around)
+        tried = _Tried(lo, hi, stage * args.factor_stride, around)
         chosen = _least(spec, operands, args, tried, i, end)
         moved |= chosen
-        around += v.pointer(args.shares, dtype)[tried.place + chosen]
+        around += v.pointer(args.factors, dtype)[tried.place + chosen]
         if moved > 0:  # the whole range stays, which may be infinite
             operands.lo[p], operands.hi[p] = _ends(spec, args, tried, chosen, dtype)
     return 0
@@ -88,7 +88,7 @@ def _errors_below(spec, operands, args, group, i, end, least):
 @traced
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
-    tried = _Tried(operands.lo[p], operands.hi[p], 0, _share_of_last_search(spec, operands, args, p))
+    tried = _Tried(operands.lo[p], operands.hi[p], 0, _best_factor_so_far(spec, operands, args, p))
     sums = p * args.candidates
     errors = v.scratch(LANES, types.float64)
     group = _first_group(spec, operands, args, tried)
@@ -112,12 +112,12 @@ def add_candidates(spec, operands, args, p, i, end):
 
 
 @traced
-def _share_of_last_search(spec, operands, args, p):
-    """Return the share of range p that the candidates are around, 0 where they are shares themselves."""
-    share = v.constant(0, operands.lo[p])
+def _best_factor_so_far(spec, operands, args, p):
+    """Return the factor of range p that those of the candidates are added to, 0 in the first search."""
+    factor = v.constant(0, operands.lo[p])
     if not spec.scale_kind and args.is_around > 0:  # formats with scales of their own have none
-        share = v.convert(operands.scale[p], formulas.compute_type(spec, operands.scale))
-    return share
+        factor = v.convert(operands.scale[p], formulas.compute_type(spec, operands.scale))
+    return factor
 
 
 @traced
@@ -135,7 +135,7 @@ class _Tried(NamedTuple):
 
     lo: Any  # the range
     hi: Any
-    place: Any  # where their shares of it begin in the table
+    place: Any  # where their factors begin in the table
     around: Any  # what is added to these
 
 
@@ -243,12 +243,12 @@ def _ends(spec, args, tried, first, kind):
     """Return the ends of the candidates of a range from `first` on, as many as `kind` has lanes."""
     lo = tried.lo
     hi = tried.hi
-    table = v.pointer(args.shares, v.lane_type(kind))
+    table = v.pointer(args.factors, v.lane_type(kind))
     if _ends_apart(spec):
-        rows = [v.load(table, row * args.share_stride + first, kind) for row in range(4)]
+        rows = [v.load(table, row * args.factor_stride + first, kind) for row in range(4)]
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
-    shares = v.load(table, tried.place + first, kind) + tried.around
-    return _finite(shares * lo), _finite(shares * hi)
+    factors = v.load(table, tried.place + first, kind) + tried.around
+    return _finite(factors * lo), _finite(factors * hi)
 
 
 @traced

@@ -330,15 +330,19 @@ def choose_launcher(
     packed_format = spec.packed_format
     only_reads = spec.op == "compare"
     if packed_format is not None:
-        operand = X if spec.op == "dequantize" else OUT
-        packed = out if operand == OUT else x
-        view = arrange_packed(shape, granularity, packed, packed_format.group)
+        view = arrange_packed(shape, granularity, x if spec.op == "dequantize" else out, packed_format.group)
         if view is None:
-            codes = np.empty(shape, packed_format.unpacked_dtype)
-            x, out = (x, codes) if operand == OUT else (codes, out)
-            dtypes_of_codes = tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes))
-            unpacked = choose_launcher(spec.unpacked, granularity, x, out, shape, dtypes_of_codes, plan, scale_order)
-            return unpacked._replace(codes=_codes(spec, packed_format, operand, packed, codes))
+            return _launcher_through_bytes(
+                spec,
+                granularity,
+                x,
+                out,
+                shape=shape,
+                dtypes=dtypes,
+                plan=plan,
+                scale_order=scale_order,
+                packed_format=packed_format,
+            )
         view = view.of(x, out, dtypes[1], only_reads=only_reads)
     else:
         view = arrange(
@@ -353,7 +357,51 @@ def choose_launcher(
     return Launcher(plan(spec, view, *dtypes), view, spec.draws)
 
 
-def _codes(spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array | None, codes: Array) -> CodesInBytes:
+def _launcher_through_bytes(
+    spec: OpSpec,
+    granularity: Granularity,
+    x: Array,
+    out: Array | None,
+    *,
+    shape: tuple[int, ...],
+    dtypes: tuple[np.dtype[Any], ...],
+    plan: Callable[..., LaunchPlan],
+    scale_order: tuple[int, ...] | None,
+    packed_format: StorageFormat,
+) -> Launcher:
+    """Return how to run on packed codes that kernels cannot work on: as on codes one in a byte, packed or unpacked.
+
+    `codes` stands for the array of these, which each call makes anew. Its elements are never read nor written here:
+    shape, dtype and strides are what a launcher is chosen by, so the memory is not even touched.
+    """
+    codes = np.empty(shape, packed_format.unpacked_dtype)
+    if spec.op == "dequantize":
+        operand = X
+        packed: Array | None = x
+        x_in_bytes = codes
+        out_in_bytes = out
+    else:
+        operand = OUT
+        packed = out
+        x_in_bytes = x
+        out_in_bytes = codes
+    launcher = choose_launcher(
+        spec.unpacked,
+        granularity,
+        x_in_bytes,
+        out_in_bytes,
+        shape=shape,
+        dtypes=tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes)),
+        plan=plan,
+        scale_order=scale_order,
+    )
+    return launcher._replace(codes=_codes_in_bytes(spec, packed_format, operand, packed, codes))
+
+
+def _codes_in_bytes(
+    spec: OpSpec, code_format: StorageFormat, operand: int, packed: Array | None, codes: Array
+) -> CodesInBytes:
+    """Return what packs or unpacks codes like these, whose elements are not looked at."""
     packs = spec.op == "quantize"
     if packs:
         move: Callable[[Array, Array], object] = packer(codes, packed, code_format)

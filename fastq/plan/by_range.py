@@ -65,6 +65,11 @@ class Work(NamedTuple):
         """Whether block scales are in units of one scale for the whole array."""
         return self.request.qtype.has_tensor_scale
 
+    @property
+    def needs_more_than_ranges(self) -> bool:
+        """Whether a launch has operands beside x, result and parameters: a tensor scale, importance or noise."""
+        return self.has_tensor_scale or self.request.search is not None or self.request.stochastic
+
 
 def bind_work(
     request: Request, spec: OpSpec, result: Result | None, x: Array, out: Any, importance: Any
@@ -130,61 +135,108 @@ def _with_new_parameters(
         The shape of parameters, if there is no view.
     begin : callable
         Makes the operands after parameters, where a range alone gives these: the minima and maxima of no elements, or
-        nothing. A launch with a scale of the whole array, a search or noise makes its own, and is given the scale to
-        write to, the importance and the noise instead.
+        nothing.
     """
-    request = work.request
-    qtype = request.qtype
-    scheme = work.spec.range_scheme
-    if view is not None:
-        shape = view.layout.parameter_shape
-    has_tensor_scale = work.has_tensor_scale
+    parameters = NewParameters(work, view, shape if view is None else view.layout.parameter_shape)
+    if work.needs_more_than_ranges:
+        return _launch_with_more_than_ranges(work, bound, parameters)
+    return _launch_with_ranges_alone(work, bound, parameters, begin)
+
+
+class NewParameters:
+    """Scales and zero points of a call: what makes them for kernels to write to, and what callers get of them."""
+
+    def __init__(self, work: Work, view: View | None, shape: tuple[int, ...]) -> None:
+        scheme = work.spec.range_scheme
+        qtype = work.request.qtype
+        self.new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
+        self.new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
+        self.with_values = work.request.params_without_numbers.with_values
+        self.view = None if view is None or view.order is None else view
+        # kernels write the bits of parameters whose dtype the format prescribes, since NumPy has no such floats
+        self.scale_dtype = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
+        self.zero_point_dtype = qtype.storage if qtype.element else None
+        self.round_to_stored_type: Execute | None = None
+        # scales of values that are returned without parameters are rounded where values are computed
+        if work.spec.arithmetic.rule.stored_half and work.spec.op != "fake" and (count := math.prod(shape)):
+            self.round_to_stored_type = driver.bind(_plan_rounding_to_stored_type(work.spec, count))
+
+    @property
+    def finish(self) -> Callable[[Array, Array], tuple[Array, Array]] | None:
+        """What turns parameters of kernels into those of callers; None where they are the same."""
+        changes = self.view, self.scale_dtype, self.zero_point_dtype, self.round_to_stored_type
+        return None if all(change is None for change in changes) else self._finish
+
+    def _finish(self, scale: Array, zero_point: Array) -> tuple[Array, Array]:
+        if self.round_to_stored_type is not None:
+            self.round_to_stored_type(None, None, scale, zero_point)
+        if self.view is not None:
+            scale = self.view.from_kernel(scale)
+            zero_point = self.view.from_kernel(zero_point)
+        if self.scale_dtype is not None:
+            scale = scale.view(self.scale_dtype)
+        if self.zero_point_dtype is not None:
+            zero_point = zero_point.view(self.zero_point_dtype)
+        return scale, zero_point
+
+
+def _launch_with_ranges_alone(
+    work: Work, bound: BoundLaunch, parameters: NewParameters, begin: Callable[[], tuple[Any, ...]]
+) -> Callable[..., Quantized]:
+    """Return a function that launches on x, a result, new parameters and what `begin` makes."""
     new_result: Callable[[], Any] = type(None) if work.result is None else work.result.new
-    new_scale = functools.partial(np.empty, shape, scheme.scale_dtype)
-    new_zero_point = functools.partial(np.zeros, shape, scheme.zero_point_dtype)
-    needs_more_than_ranges = has_tensor_scale or request.search is not None or request.stochastic
-    from_kernel = None if view is None or view.order is None else view.from_kernel
-    scale_dtype = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
-    zero_point_dtype = qtype.storage if qtype.element else None
+    new_scale = parameters.new_scale
+    new_zero_point = parameters.new_zero_point
+    finish = parameters.finish
+    with_values = parameters.with_values
     launch = bound.launch
     settle = bound.settle
-    with_values = request.params_without_numbers.with_values
-    count = math.prod(shape)
-    # scales of values that are returned without parameters are rounded where values are computed
-    rounds = count > 0 and work.spec.op != "fake" and bool(work.spec.arithmetic.rule.stored_half)
-    keep = driver.bind(_plan_rounding_to_stored_type(work.spec, count)) if rounds else None
 
     # a closure, which takes half the time of a method
-    def launch_with_new_parameters(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
+    def quantize_by_ranges(x: Array, out: Any, importance: object, noise: None = None) -> Quantized:
         result = new_result() if out is None else out
         scale = new_scale()
         zero_point = new_zero_point()
-        tensor_scale = None
-        if needs_more_than_ranges:
-            tensor_scale = np.ones((), np.float32) if has_tensor_scale else None
-            weights = None if importance is None else _as_importance(importance, x.shape, request)
-            status = launch(x, result, scale, zero_point, tensor_scale, weights, noise)
-            if status:
-                settle(status, x, result, scale, zero_point, tensor_scale, weights, noise)
-        else:
-            status = launch(x, result, scale, zero_point, *begin())
-            if status:
-                settle(status, x, result, scale, zero_point)
-        if keep is not None:
-            keep(None, None, scale, zero_point)
-        if from_kernel is not None:
-            scale = from_kernel(scale)
-            zero_point = from_kernel(zero_point)
-        if scale_dtype is not None:
-            scale = scale.view(scale_dtype)
-        if zero_point_dtype is not None:
-            zero_point = zero_point.view(zero_point_dtype)
-        params = with_values(scale, zero_point)
+        status = launch(x, result, scale, zero_point, *begin())
+        if status:
+            settle(status, x, result, scale, zero_point)
+        if finish is not None:
+            scale, zero_point = finish(scale, zero_point)
+        return result, with_values(scale, zero_point)
+
+    return quantize_by_ranges
+
+
+def _launch_with_more_than_ranges(
+    work: Work, bound: BoundLaunch, parameters: NewParameters
+) -> Callable[..., Quantized]:
+    """Return a function that launches on x, a result, new parameters, a tensor scale to write, importance and noise.
+
+    Each of the last three is None where the operation has none. They are operands of their own, and not one record,
+    since `BoundLaunch.settle` copies arrays of callers that share memory with the result.
+    """
+    request = work.request
+    new_result: Callable[[], Any] = type(None) if work.result is None else work.result.new
+    has_tensor_scale = work.has_tensor_scale
+    finish = parameters.finish
+
+    def quantize_by_ranges_and_more(x: Array, out: Any, importance: Any, noise: Noise | None = None) -> Quantized:
+        result = new_result() if out is None else out
+        scale = parameters.new_scale()
+        zero_point = parameters.new_zero_point()
+        tensor_scale = np.ones((), np.float32) if has_tensor_scale else None
+        weights = None if importance is None else _as_importance(importance, x.shape, request)
+        status = bound.launch(x, result, scale, zero_point, tensor_scale, weights, noise)
+        if status:
+            bound.settle(status, x, result, scale, zero_point, tensor_scale, weights, noise)
+        if finish is not None:
+            scale, zero_point = finish(scale, zero_point)
+        params = parameters.with_values(scale, zero_point)
         if has_tensor_scale:
             vars(params)["tensor_scale"] = tensor_scale
         return result, params
 
-    return launch_with_new_parameters
+    return quantize_by_ranges_and_more
 
 
 _as_importance = in_standard_mode(as_importance)
@@ -230,15 +282,8 @@ class OnePlan(NamedTuple):
         execute = self._runner(self.plan, x)
         run_checked: Execute = driver.bind(self.plan.plan, driver.Checks.of(x, out, self.result.nbytes))
 
-        def run_drawing(
-            x: Array,
-            out: Array,
-            scale: Array,
-            zero_point: Array,
-            tensor: Array | None,
-            importance: None,  # for a search, which no single plan has
-            noise: Noise,
-        ) -> int:
+        def run_drawing(x: Array, out: Array, scale: Array, zero_point: Array, *beside: Any) -> int:
+            *_, noise = beside
             return run_checked(x, out, scale, zero_point, *self.plan.operands(self.view, noise))
 
         launch = run_drawing if self.work.request.stochastic else run_checked
@@ -251,22 +296,13 @@ class OnePlan(NamedTuple):
         plan = self._plan_again(self.view.of(source, out), source)
         return self._run_in_order if plan is None else self._runner(plan, source)
 
-    def _run_in_order(
-        self,
-        x: Array,
-        out: Array,
-        scale: Array,
-        zero_point: Array,
-        tensor: Array | None = None,
-        importance: None = None,
-        noise: Noise | None = None,
-    ) -> int:
+    def _run_in_order(self, x: Array, out: Array, *parameters_and_beside: Any) -> int:
         """Run on copies in the order of the view: rows of a copy without gaps may be too long for a tile."""
         x = self.view.in_order(x)
         target = np.empty_like(x, out.dtype, shape=out.shape)  # in the order of memory of x
         plan = self._plan_again(self.view.of(x, target), x)
         assert plan is not None  # this memory goes through no tiles
-        status = self._runner(plan, x)(x, target, scale, zero_point, tensor, importance, noise)
+        status = self._runner(plan, x)(x, target, *parameters_and_beside)
         out[...] = target
         return status
 

@@ -47,8 +47,24 @@ from fastq.plan import adapters
 from fastq.requests.stochastic_rounding import Noise
 from fastq.system.arrays_of_callers import as_array
 
-# A plan with its threads and checks, as the plan cache keeps it. It is called with the four operands of a call, then
-# with QParams, a bias or None, as the operation takes it, and, if codes are rounded at random, with the random numbers.
+# A plan with its threads and checks, as the plan cache keeps it. It takes its arguments by position, since a call
+# by keyword takes 40 ns more, and arguments of any names 200: the four operands, which `Operation.operands` names, then
+# one argument beside them, and, if codes are rounded at random, the random numbers.
+#
+#     operations of fastq/ops                          first    second    third         fourth        fifth      sixth
+#     quantize, fake_quantize                          x        out       importance                             noise
+#     choose_qparams                                   x                  importance
+#     quantize, fake_quantize with qparams             x        out       scale         zero_point    qparams    noise
+#     quantize_linear                                  x        out       scale         zero_point               noise
+#     dequantize, dequantize_linear                    codes    out       scale         zero_point    qparams
+#     compare                                          x        q         scale         zero_point    qparams
+#     requantize                                       acc      out       multiplier    zero_point    bias
+#     unpack_array                                     codes    out       scale_factor  add_offset
+#     gguf.quantize                                    data     out       importance
+#     parameters of known ranges                       lo       hi
+#     all others                                       x        out
+#
+# Where there is nothing, a call has None.
 BoundCall = Callable[..., Any]
 
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
@@ -156,7 +172,7 @@ def run_operation(
     operation : Operation
         What is called.
     x, y, a, b : object
-        The operands, in the order of `Operation.operands`.
+        The operands, in the order of `Operation.operands`: see the table at `BoundCall`.
     options : tuple
         The options as the caller gave them, in the order of `Operation.options`, the axis first.
     types : tuple of type
@@ -188,7 +204,9 @@ def run_operation(
             plans.insert(key, plan, recent)
     if bias is not None:
         return plan(x, y, a, b, bias)
-    return plan(x, y, a, b, qparams) if noise is None else plan(x, y, a, b, qparams, noise)
+    if noise is not None:
+        return plan(x, y, a, b, qparams, noise)
+    return plan(x, y, a, b, qparams)
 
 
 class Call(NamedTuple):

@@ -134,18 +134,10 @@ class InSteps(NamedTuple):
         choice = ParameterChoice(x, self.request, self.spec)
         execute_on_copy = self._replace(choice=choice)._runner(x, out)
 
-        def execute(
-            x: Array,
-            out: Array,
-            scale: Array,
-            zero_point: Array,
-            tensor: Array | None = None,
-            importance: Array | None = None,
-            noise: Noise | None = None,
-        ) -> int:
+        def execute(x: Array, out: Array, scale: Array, zero_point: Array, *beside: Any) -> int:
             chosen_scale = np.empty(choice.view.layout.parameter_shape, scale.dtype)
             chosen_zero_point = np.zeros(choice.view.layout.parameter_shape, zero_point.dtype)
-            status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, tensor, importance, noise)
+            status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, *beside)
             from_kernel(scale)[...] = choice.view.from_kernel(chosen_scale)
             from_kernel(zero_point)[...] = choice.view.from_kernel(chosen_zero_point)
             return status

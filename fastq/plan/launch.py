@@ -12,7 +12,10 @@ from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import UNFIT, refuse_all_operands
 
 Array = NDArray[Any]
-Execute = Callable[..., int]  # runs on x, a result and other operands, and returns the status
+# Runs on x, a result and other operands, and returns the status. The others are the parameters, as those of slots.py.
+# Operations that take these from ranges have three more *beside* them, each None where there is none: the scale of the
+# whole array, the importance of elements, and the noise by which codes are rounded.
+Execute = Callable[..., int]
 
 
 def run_on_no_elements(*operands: Any) -> int:

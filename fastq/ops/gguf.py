@@ -24,7 +24,7 @@ from fastq.plan.arrange import is_plain, is_plain_out, memory_of
 from fastq.plan.cache import BoundCall, Call, Operation, run_operation
 from fastq.plan.copies import copy_from, with_copy_to
 from fastq.plan.kernel_call import load_or_compile_block_loop, operand_of, plan_in_tiles
-from fastq.plan.launch import BoundLaunch
+from fastq.plan.launch import BoundLaunch, Execute
 from fastq.plan.policy import outgrows_cache, stores_past_cache
 from fastq.plan.result import result_of
 from fastq.requests.gguf import as_importance_of_columns, as_least_error, check_importance_of_columns
@@ -143,8 +143,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     return result
 
 
-# --- plan ---
-
+# --- from a call to a conversion --------------------------------------------------------------------------------------
 
 _UINT8 = np.dtype(np.uint8)
 _FLOAT32 = np.dtype(np.float32)
@@ -279,24 +278,40 @@ GGUF_DEQUANTIZE = Operation(
 )
 
 
+def _shape(data: Array, width: int, what: str, becomes: int, block_format: BlockFormat) -> tuple[int, ...]:
+    """Shape of the result, in which each `width` elements of a row become `becomes`."""
+    shape = data.shape
+    if not shape or shape[-1] % width:
+        raise ValueError(
+            f"data has shape {shape}, but for qtype {block_format} its last axis must be a multiple of {width}, "
+            f"the {what} of a block"
+        )
+    return (*shape[:-1], shape[-1] // width * becomes)
+
+
+# --- bind -------------------------------------------------------------------------------------------------------------
+
+
 def _bind_conversion(
     conversion: _BlockConversion, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], Array]:
-    """Return what converts arrays of the same dtype, shape and strides."""
+    """Return what converts arrays of the same dtype, shape and strides: in place, else in tiles, else by copies."""
     result = result_of(shape, conversion.dtype, out)
     blocks = data.size // conversion.width
     target = None if out is None else np.asarray(out)
     if not blocks:
         return lambda data, out, importance: result.new() if out is None else out
-    plain = is_plain(data) and is_plain_out(target)
-    plan = _plan(
-        conversion, data, blocks, conversion.streams and plain and outgrows_cache(data.nbytes + result.nbytes, _UINT8)
-    )
-    launch = refuse_all_operands
+    is_in_place = is_plain(data) and is_plain_out(target)
+    streams = conversion.streams and is_in_place and outgrows_cache(data.nbytes + result.nbytes, _UINT8)
+    plan = _plan(conversion, data, blocks, streams)
     by_copies = functools.partial(_by_copies, plan)
-    if plain and target is out:
+    if is_in_place:
+        execute: Execute = by_copies  # which copies nothing then
+    else:
+        execute = _in_tiles(conversion, plan, data, target) or by_copies
+    launch: Execute = refuse_all_operands
+    if is_in_place and target is out:
         launch = bind(plan, Checks((data.nbytes, result.nbytes, importance_bytes, 0)))
-    execute = by_copies if plain else _in_tiles(conversion, plan, data, target) or by_copies
     refuse = functools.partial(_refuse, conversion, plan, blocks)
     settle = BoundLaunch(refuse, execute, launch, execute_for=lambda *_: by_copies, strides=data.strides).settle
     new = result.new
@@ -309,50 +324,6 @@ def _bind_conversion(
         return values
 
     return convert
-
-
-def _plain(x: Array) -> Array:
-    """Return an array that kernels can work on: itself, or a copy."""
-    gather = copy_from(x)
-    return x if gather is None else gather(x)
-
-
-def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
-    """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
-    return with_copy_to(functools.partial(run, plan), target)(_plain(data), target, importance)
-
-
-def _in_tiles(
-    conversion: _BlockConversion, plan: LaunchPlan, data: Array, target: Array | None
-) -> Callable[[Array, Array, Array | None], int] | None:
-    """Return what launches on strided arrays; None where what has to be together is too large for a tile.
-
-    If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
-    """
-    spreads = target is not None and not is_plain(data) and not is_plain_out(target)
-    tiled = _plan_in_tiles(conversion, plan, data, None if spreads else target)
-    if tiled is None:
-        return None
-    return with_copy_to(functools.partial(run, tiled), target if spreads else None)
-
-
-def _plan_in_tiles(
-    conversion: _BlockConversion, plan: LaunchPlan, data: Array, target: Array | None
-) -> LaunchPlan | None:
-    """Return a plan for the one array that is strided."""
-    memory = memory_of(data)
-    out_memory = None if target is None else memory_of(target, writes=True)
-    bits = 8 * data.itemsize
-    result_bits = 8 * conversion.dtype.itemsize
-    x = operand_of(bits, memory)
-    y = operand_of(result_bits, out_memory)._replace(is_result=out_memory is not None)
-    shape, unit = (
-        (data.shape, conversion.width) if target is None or memory else (target.shape, conversion.result_width)
-    )
-    whole = conversion.dependent(data) * unit
-    unit_bits = bits * conversion.width, result_bits * conversion.result_width
-    demands = Demands(unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
-    return plan_in_tiles(plan, Elements(shape, x, y), demands)
 
 
 def _plan(conversion: _BlockConversion, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
@@ -381,29 +352,60 @@ def _plan(conversion: _BlockConversion, data: Array, blocks: int, streaming: boo
     )
 
 
-def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
-    """Find the first of blocks 0..stop that a plan reports, by halving."""
-    in_cache = whole.with_args(streaming=0)
-    start = 0
-    operands = _plain(data), np.empty(result.shape, result.dtype), importance
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        if run(in_cache.part(start, middle), *operands):
-            stop = middle
-        else:
-            start = middle
-    return start
+# --- strided memory ---------------------------------------------------------------------------------------------------
 
 
-def _shape(data: Array, width: int, what: str, becomes: int, block_format: BlockFormat) -> tuple[int, ...]:
-    """Shape of the result, in which each `width` elements of a row become `becomes`."""
-    shape = data.shape
-    if not shape or shape[-1] % width:
-        raise ValueError(
-            f"data has shape {shape}, but for qtype {block_format} its last axis must be a multiple of {width}, "
-            f"the {what} of a block"
-        )
-    return (*shape[:-1], shape[-1] // width * becomes)
+def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
+    """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
+    return with_copy_to(functools.partial(run, plan), target)(_contiguous(data), target, importance)
+
+
+def _contiguous(x: Array) -> Array:
+    """Return an array that kernels can work on: itself, or a copy."""
+    gather = copy_from(x)
+    return x if gather is None else gather(x)
+
+
+def _in_tiles(conversion: _BlockConversion, plan: LaunchPlan, data: Array, target: Array | None) -> Execute | None:
+    """Return what launches on strided arrays; None where what has to be together is too large for a tile.
+
+    If both are strided, results go to contiguous memory first, since blocks and values are cut into separate tiles.
+    """
+    spreads = target is not None and not is_plain(data) and not is_plain_out(target)
+    tiled = _plan_in_tiles(conversion, plan, data, None if spreads else target)
+    if tiled is None:
+        return None
+    return with_copy_to(functools.partial(run, tiled), target if spreads else None)
+
+
+def _plan_in_tiles(
+    conversion: _BlockConversion, plan: LaunchPlan, data: Array, target: Array | None
+) -> LaunchPlan | None:
+    """Return a plan for the one of both arrays that is strided, along whose axes tiles are cut; None as `_in_tiles`."""
+    memory = memory_of(data)
+    target_memory = None if target is None else memory_of(target, writes=True)
+    bits = 8 * data.itemsize
+    result_bits = 8 * conversion.dtype.itemsize
+    if memory is not None:
+        strided_shape = data.shape
+        unit = conversion.width
+    else:
+        assert target is not None  # one of both is strided
+        strided_shape = target.shape
+        unit = conversion.result_width
+    whole = conversion.dependent(data) * unit
+    demands = Demands(
+        unit=unit,
+        whole=whole,
+        chunk_multiple=whole,
+        unit_bits=(bits * conversion.width, result_bits * conversion.result_width),
+    )
+    x = operand_of(bits, memory)
+    y = operand_of(result_bits, target_memory)._replace(is_result=target_memory is not None)
+    return plan_in_tiles(plan, Elements(strided_shape, x, y), demands)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def _refuse(
@@ -417,8 +419,8 @@ def _refuse(
 ) -> None:
     """Raise what the first block was refused for; where it needs its row, another block of that may not be finite."""
     block_format = conversion.block_format
-    first_reported = _first_reported(plan, data, out, importance, blocks)
-    index_of_row, place = divmod(first_reported, data.shape[-1] // block_format.size)
+    refused = _find_refused_block(plan, data, out, importance, blocks)
+    index_of_row, place = divmod(refused, data.shape[-1] // block_format.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
     with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
         finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, block_format.size).all(axis=1)
@@ -431,3 +433,22 @@ def _refuse(
     where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
     first = place * block_format.size
     raise ValueError(f"{where} has {reason} in elements {first}..{first + block_format.size - 1}")
+
+
+def _find_refused_block(plan: LaunchPlan, data: Array, result: Array, importance: Array | None, blocks: int) -> int:
+    """Return the number of the first block that a plan refuses, where it refuses any.
+
+    A kernel reports that there is one, not which. So halves of the blocks, and halves of these, are converted again to
+    memory that is thrown away.
+    """
+    plan = plan.with_args(streaming=0)
+    operands = _contiguous(data), np.empty(result.shape, result.dtype), importance
+    start = 0
+    stop = blocks
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if run(plan.part(start, middle), *operands):
+            stop = middle
+        else:
+            start = middle
+    return start

@@ -25,10 +25,6 @@ from fastq.system.attributes import Forwarded
 from fastq.system.callers import warn_caller
 from fastq.system.dtypes import Array
 
-LEAST_BINS = 1 << 4
-MOST_BINS = 1 << 20
-DEFAULT_BINS = 1 << 12
-DEFAULT_BINS_OF_CHANNELS = 1 << 10
 MOST_RANGES = 10_000
 _ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
 
@@ -87,10 +83,12 @@ class Calibrator:
         self._target: CalibrationTarget
         self._nan: str
         self._target, self._nan = calibration_methods.target_of(dtype, axis, symmetric, convention, nan)
-        default = DEFAULT_BINS if self._target.axis is None else DEFAULT_BINS_OF_CHANNELS
+        default = histogram.DEFAULT_BINS if self._target.axis is None else histogram.DEFAULT_BINS_OF_CHANNELS
         self._bins = default if bins is None else as_int(bins, "bins")
-        if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
-            raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
+        is_power_of_two = self._bins & (self._bins - 1) == 0
+        if not (histogram.LEAST_BINS <= self._bins <= histogram.MOST_BINS and is_power_of_two):
+            ends = f"{histogram.LEAST_BINS} to {histogram.MOST_BINS}"
+            raise ValueError(f"bins must be a power of two from {ends}, not {self._bins}")
         self._histogram: Histogram | None = None
         self._compute = np.dtype(np.float32)
 
@@ -246,8 +244,10 @@ class Calibrator:
             as_int(quantized_bins, "quantized_bins"),
             as_int(grid, "grid"),
         )
-        if not 2 <= options.quantized_bins <= MOST_BINS or options.quantized_bins % 2:
-            raise ValueError(f"quantized_bins must be even and from 2 to {MOST_BINS}, not {options.quantized_bins}")
+        if not 2 <= options.quantized_bins <= histogram.MOST_BINS or options.quantized_bins % 2:
+            raise ValueError(
+                f"quantized_bins must be even and from 2 to {histogram.MOST_BINS}, not {options.quantized_bins}"
+            )
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
         ends, doubtful = calibration_methods.ranges(self._complete, self._target, self._compute, method, options)

@@ -157,7 +157,7 @@ class Range(NamedTuple):
 
     ends: tuple[float, float]
     widths: tuple[float, float]
-    kept: tuple[int, int] = (0, 0)  # elements that might have been cut on either side
+    elements_not_cut: tuple[int, int] = (0, 0)  # on either side, of those that were to be cut, had bins been narrower
     is_lost: bool = False  # whether most elements are in fewer bins than it needs
 
 
@@ -199,9 +199,10 @@ NARROW = 4096  # one that is narrower than this part is narrow enough, however m
 def _is_doubtful(part_range: Range, ends: tuple[Any, Any], extremes: tuple[Any, Any], total: int) -> bool:
     """Whether bins can't tell a range: contract C17.9."""
     extent = ends[1] - ends[0]
-    for end, extreme, width, kept in zip(ends, extremes, part_range.widths, part_range.kept, strict=True):
+    sides = zip(ends, extremes, part_range.widths, part_range.elements_not_cut, strict=True)
+    for end, extreme, width, elements_not_cut in sides:
         is_coarse = end != extreme and width > extent / WIDE
-        if is_coarse or (kept > FEW_ELEMENTS + total / FEW and width > extent / NARROW):
+        if is_coarse or (elements_not_cut > FEW_ELEMENTS + total / FEW and width > extent / NARROW):
             return True
     return part_range.is_lost
 
@@ -222,8 +223,8 @@ def _percentile(counts: NDArray[np.int64], edges: Array, _: Any, target: Calibra
         k = highest_bin(before, most)
         end = float(edges[bins + k + 1])
         width = end - float(edges[bins + k])
-        kept = most - (total - int(before[k + 1]))
-        return Range(ends=(-end, end), widths=(width, width), kept=(kept, kept))
+        not_cut = most - (total - int(before[k + 1]))
+        return Range(ends=(-end, end), widths=(width, width), elements_not_cut=(not_cut, not_cut))
     most = int((100.0 - options.percentile) / 200.0 * total)
     lowest = lowest_bin(before, most)
     highest = highest_bin(before, most)
@@ -231,7 +232,7 @@ def _percentile(counts: NDArray[np.int64], edges: Array, _: Any, target: Calibra
     highest = max(lowest, highest)
     ends = float(edges[lowest]), float(edges[highest + 1])
     widths = float(edges[lowest + 1]) - ends[0], ends[1] - float(edges[highest])
-    return Range(ends=ends, widths=widths, kept=(most - int(before[lowest]), most - above))
+    return Range(ends=ends, widths=widths, elements_not_cut=(most - int(before[lowest]), most - above))
 
 
 FINE_OCTAVES = 5  # below the magnitude that hardly an element is above
@@ -323,21 +324,40 @@ def least_divergent(counts: NDArray[np.int64], units: NDArray[np.float64], quant
 def _divergences(
     counts: NDArray[np.int64], widths: Array, ends: Array, bounds: Array, outermost: Array
 ) -> NDArray[np.float64]:
-    """Return the sums of P * log(P / Q) of one side for all ranges, where Q sums to as many elements as are inside."""
-    before = sums_before(counts)
-    beyond = before[-1] - before[ends]
-    last = ends - 1
+    """Return the sums of P * log(P / Q) of one side for all ranges, where Q sums to as many elements as are inside.
+
+    P of a bin are its elements, and in the outermost bin of a range those beyond the range, too. Q spreads the elements
+    of an interval over the width of its bins that are in use, so ``Q = density * width``, and ::
+
+        sum of P * log(P / Q)  =  sum over bins of P * log(P / width)  -  sum over intervals of P * log(density)
+
+    The first sum is a running one over all bins, read where a range ends, with another term for its outermost bin.
+
+    Parameters
+    ----------
+    counts, widths : ndarray
+        The bins of this side, from 0 on.
+    ends : ndarray
+        How many bins each range has.
+    bounds : ndarray
+        The first bin of each interval, and the end of the last one, a row for each range.
+    outermost : ndarray
+        The interval of the outermost bin of each range.
+    """
     ranges = np.arange(ends.size)
-    mass = np.diff(before[bounds], axis=1).astype(np.float64)
-    used = np.diff(sums_before(np.where(counts, widths, 0.0))[bounds], axis=1)
-    used[ranges, outermost] += np.where((beyond > 0) & (counts[last] == 0), widths[last], 0.0)
-    elements = mass.copy()
-    elements[ranges, outermost] += beyond
-    terms = sums_before(_x_log_x_over(counts, widths))[ends]
-    terms += _x_log_x_over(counts[last] + beyond, widths[last]) - _x_log_x_over(counts[last], widths[last])
-    density = np.where(mass > 0, mass, NONE) / np.where(used > 0, used, 1.0)
-    spread = np.where(elements > 0, elements * np.log(density), 0.0)
-    return np.asarray(terms - spread.sum(axis=1))
+    last = ends - 1
+    elements_before = sums_before(counts)
+    beyond = elements_before[-1] - elements_before[ends]
+    inside = np.diff(elements_before[bounds], axis=1).astype(np.float64)
+    p_of_intervals = inside.copy()
+    p_of_intervals[ranges, outermost] += beyond
+    used_widths = np.diff(sums_before(np.where(counts, widths, 0.0))[bounds], axis=1)
+    used_widths[ranges, outermost] += np.where((beyond > 0) & (counts[last] == 0), widths[last], 0.0)
+    density = np.where(inside > 0, inside, NONE) / np.where(used_widths > 0, used_widths, 1.0)
+    of_bins = sums_before(_x_log_x_over(counts, widths))[ends]
+    of_bins += _x_log_x_over(counts[last] + beyond, widths[last]) - _x_log_x_over(counts[last], widths[last])
+    of_intervals = np.where(p_of_intervals > 0, p_of_intervals * np.log(density), 0.0)
+    return np.asarray(of_bins - of_intervals.sum(axis=1))
 
 
 def _x_log_x_over(x: Array, widths: Array) -> NDArray[np.float64]:

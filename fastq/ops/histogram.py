@@ -32,6 +32,12 @@ from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
+
+# bins on either side of 0: what a calibrator may have, and has by default
+LEAST_BINS = 1 << 4
+MOST_BINS = 1 << 20
+DEFAULT_BINS = 1 << 12
+DEFAULT_BINS_OF_CHANNELS = 1 << 10
 MOST_OCTAVE_BITS = 8  # 255 octaves: the squares of bins in units of the narrowest one are finite
 
 
@@ -214,27 +220,38 @@ def bins_of(numbers: Array, exponents: NDArray[np.int64], bins: int) -> NDArray[
 
 
 def widen(counts: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
-    """Return the counts, along the last axis, of bins of which the narrowest are 2**steps times as wide."""
+    """Return the counts, along the last axis, of bins of which the narrowest are 2**steps times as wide.
+
+    With 4 bins on a side, whose edges are 0, 1, 2, 3 and 4, one step leads to edges 0, 2, 4, 6 and 8: the counts 3, 1,
+    4 and 2 become 4, 6, 0 and 0. Of more octaves those further out have bins as wide as the new ones. Their counts stay
+    what they are, and move to the places of as many octaves further in.
+    """
     bins = counts.shape[-1] // 2
-    first, place = _bins_to_join(bins, steps)
-    whole = 1 << mantissa_bits(bins)
-    moved = steps * whole  # octaves further out keep their bins
+    first_of_joined, place = _bins_to_join(bins, steps)
+    octave = 1 << mantissa_bits(bins)  # bins of an octave
+    moved = steps * octave
+    joined = octave + moved  # bins that are too narrow
     sums = np.zeros_like(counts)
     sides = slice(bins, None), slice(bins - 1, None, -1)
     for side in sides:
         old, new = counts[..., side], sums[..., side]
-        new[..., whole : max(bins - moved, whole)] = old[..., whole + moved :]
-        new[..., place] = np.add.reduceat(old[..., : whole + moved], first, axis=-1)
+        new[..., octave : max(bins - moved, octave)] = old[..., joined:]
+        new[..., place] = np.add.reduceat(old[..., :joined], first_of_joined, axis=-1)
     return sums
 
 
 @functools.lru_cache(maxsize=256)
 def _bins_to_join(bins: int, steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which bins are the first of those that become one, and which one they become, from 0 on."""
+    """Return which bins are the first of those that become one, and which one they become, from 0 on.
+
+    Of 4 bins and one step, bins 0 and 1 become bin 0, and bins 2 and 3 become bin 1: ``[0, 2], [0, 1]``.
+    """
     bits = mantissa_bits(bins)
     octave, mantissa = np.divmod(np.arange(min((steps + 1) << bits, bins)), 1 << bits)
-    number = np.where(octave, (1 << bits) + mantissa, mantissa)  # with bins as wide as those of its octave
-    place = number >> np.clip(steps + 1 - np.maximum(octave, 1), 0, 62)
+    # a bin begins at `number` bins of the width of its octave, which is 2**(octave - 1), and that of octave 0 is 1, too
+    number = np.where(octave, (1 << bits) + mantissa, mantissa)
+    narrower = steps + 1 - np.maximum(octave, 1)  # octaves by which these are narrower than the new ones, of 2**steps
+    place = number >> np.clip(narrower, 0, 62)
     first = np.flatnonzero(np.diff(place, prepend=-1))
     return first, place[first]
 

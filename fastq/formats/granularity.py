@@ -58,15 +58,18 @@ class Granularity(NamedTuple):
 ARRAY = Granularity()
 
 
-def within_array(axes: tuple[int, ...], ndim: int, array: str) -> tuple[int, ...]:
-    """Return axes of an array counted from the front, in order."""
+def axes_from_front(axes: tuple[int, ...], ndim: int, array: str) -> tuple[int, ...]:
+    """Return axes, which may count from the end, counted from the front and in order: of 3 axes (-1, 0) are (0, 2).
+
+    `array` is what messages call the array.
+    """
     for axis in axes:
         if not -ndim <= axis < ndim:
             raise np.exceptions.AxisError(axis, ndim, f"axis of {array}")
-    kept = sorted(axis % ndim for axis in axes)
-    if len(set(kept)) < len(kept):
+    from_front = sorted(axis % ndim for axis in axes)
+    if len(set(from_front)) < len(from_front):
         raise ValueError(f"axis must name each axis once, not {shown(axes)} of {ndim}")
-    return tuple(kept)
+    return tuple(from_front)
 
 
 def as_granularity(axis: Any, block_size: Any, ndim: int) -> Granularity:
@@ -80,7 +83,7 @@ def granularity(axis: Axis, block_size: int, ndim: int, array: str = "x") -> Gra
     """Return the granularity of an axis and a block size that fit each other."""
     if axis is None:
         return ARRAY
-    return Granularity(within_array(axis if isinstance(axis, tuple) else (axis,), ndim, array), block_size)
+    return Granularity(axes_from_front(axis if isinstance(axis, tuple) else (axis,), ndim, array), block_size)
 
 
 def axes_that_fit(parameters: Shape, shape: Shape, array: str, block_size: int = 0) -> str:

@@ -60,7 +60,7 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
         _check(content.qparams, content.codes, content.shape)
     else:
         rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
-    stored = {name: _little_endian(as_array(array, name)) for name, array in arrays.items() if array is not None}
+    stored = {name: _as_tensor(as_array(array, name)) for name, array in arrays.items() if array is not None}
     stored = dict(sorted(stored.items(), key=lambda item: -item[1][1].itemsize))  # so that all are aligned
     with atomic.replacing(path) as file:
         tensors = {name: (dtype, array.shape, array.nbytes) for name, (dtype, array) in stored.items()}
@@ -85,13 +85,16 @@ def _meaning(params: QParams) -> dict[str, Any]:
     }
 
 
-def _little_endian(array: Array) -> tuple[str, Array]:
-    """Return the name of a dtype and elements in C order and little endian; other dtypes of one byte as their bits.
+def _as_tensor(array: Array) -> tuple[str, Array]:
+    """Return what safetensors calls the dtype of an array, and its elements in C order and little endian.
 
-    Zero points of the small integers of ml_dtypes become those of a byte, which a file can name.
+    Floats of ml_dtypes are written as their bits, under their name there, or as "U8" if it has none for them. Integers
+    of fewer than 8 bits, such as int4 zero points of ml_dtypes, have no name there, and become int8 or uint8.
     """
-    if (small := array.dtype.name.rstrip("0123456789")) in ("int", "uint") and array.dtype.kind == "V":
-        array = array.astype(f"{small}8")
+    kind_of_integer = array.dtype.name.rstrip("0123456789")
+    # "int4" without digits is "int", and so is NumPy's own "int16", but those of ml_dtypes have kind "V"
+    if array.dtype.kind == "V" and kind_of_integer in ("int", "uint"):
+        array = array.astype(f"{kind_of_integer}8")
     for name, dtype in NUMPY.items():
         if native(array.dtype) == native(np.dtype(dtype)):
             return name, np.array(array, dtype, order="C", copy=None)

@@ -241,7 +241,7 @@ def _resolve_binarize(arguments: Call, x: Array, out: Any) -> BoundCall:
     nan = arguments.options.nan
     new = result_of(request.packed, request.dtype, out).new
     like = np.empty(request.packed, request.dtype) if out is None else out
-    signed = request.dtype == np.int8
+    is_smaller_by_128 = request.dtype == np.int8
     code_format = _storage(request)
     op = "from" if request.inclusive else "above" if request.threshold else "binarize"
 
@@ -259,7 +259,10 @@ def _resolve_binarize(arguments: Call, x: Array, out: Any) -> BoundCall:
         status = run(x, result)
         if status:
             settle(status, x, result)
-        if signed:
+        if is_smaller_by_128:
+            # The bytes are written as uint8 ones. To take 128 from a byte of 0..255, and read it as int8, is to flip
+            # its top bit: 0x80 is 128, then 0x00 is 0. A subclass of ndarray that is `out` may have a ufunc of its own,
+            # so the bits are flipped in its memory.
             target = np.asarray(result)
             np.bitwise_xor(target, np.int8(-128), out=target)
         return result

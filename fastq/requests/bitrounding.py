@@ -9,7 +9,7 @@ import numpy as np
 
 from fastq.formats.bitrounding import TIES, most_digits, of_width
 from fastq.formats.floats import FLOATS
-from fastq.formats.granularity import within_array
+from fastq.formats.granularity import axes_from_front
 from fastq.system.arguments import as_choice, as_float, as_int, native
 
 
@@ -80,7 +80,7 @@ def bitround_request(dtype: np.dtype[Any], options: BitRoundOptions) -> BitRound
 def axis_of_bit_pairs(dtype: np.dtype[Any], ndim: int, options: BitPairOptions) -> int:
     """Return the axis along which `fastq.bit_information` pairs values of a dtype."""
     as_floats(dtype)
-    return within_array((as_int(options.axis, "axis"),), ndim, "x")[0]
+    return axes_from_front((as_int(options.axis, "axis"),), ndim, "x")[0]
 
 
 def as_floats(dtype: np.dtype[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.granularity import within_array
+from fastq.formats.granularity import axes_from_front
 from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
 from fastq.requests.quantization import check_input, check_nan
 from fastq.system.arguments import as_bool, as_choice, as_dtype, as_float, as_int, as_shape, between
@@ -62,7 +62,7 @@ def _packing(shape: Shape, options: PackOptions, name: str) -> PackRequest:
 
 
 def _axis(axis: int, ndim: int, array: str) -> int:
-    return within_array((as_int(axis, "axis"),), max(ndim, 1), array)[0]
+    return axes_from_front((as_int(axis, "axis"),), max(ndim, 1), array)[0]
 
 
 def pack_request(dtype: DType, shape: Shape, options: PackOptions) -> PackRequest:

@@ -1,9 +1,8 @@
 """Quantize dask arrays, chunk by chunk and lazily; needs dask, the extra ``[dask]``.
 
-Results are dask arrays with the same bytes as the functions of `fastq` return for the whole array in memory. Those
-functions pass dask arrays on to this module; a direct call requires a dask array. All options except `out` are the
-same. Chunks must end where blocks end, and for codes that share bytes where bytes end. Wrong arguments are refused at
-once, wrong elements when they are computed.
+Results are dask arrays with the same bytes as the functions of `fastq` return for the whole array in memory. All
+options except `out` are the same. Chunks must end where blocks end, and for codes that share bytes where bytes end.
+Wrong arguments are refused at once, wrong elements when they are computed.
 """
 
 from __future__ import annotations
@@ -47,9 +46,13 @@ Examples
 """
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# Each function calls that of `fastq` of the same name, which does not call it back: `run_operation` of the core hands
+# any call on a lazy array to `take_call` of dispatch.py, which makes the graph. All that is done here is to refuse what
+# is not lazy, which the core would compute at once.
 
-def _by_chunks(function: Function) -> Function:
-    """Complete a docstring: parameters and errors are those of the function of the same name."""
+
+def _with_common_docstring(function: Function) -> Function:
+    """Return a function as it is, with a complete docstring: parameters and errors are those of `fastq`'s own."""
     first, *others = inspect.signature(function).parameters.values()
     names = ", ".join(f"{'**' * (each.kind is each.VAR_KEYWORD)}{each.name}" for each in others)
     parameters = _TAKEN.format(first=first.name, others=names, name=function.__name__)
@@ -58,7 +61,7 @@ def _by_chunks(function: Function) -> Function:
     return function
 
 
-@_by_chunks
+@_with_common_docstring
 def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     """Return the smallest and the largest element: `fastq.minmax`, merged in a tree.
 
@@ -77,7 +80,7 @@ def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     return extremes.minmax(_as_lazy(x), **options)
 
 
-@_by_chunks
+@_with_common_docstring
 def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
     """Return the scale and zero point that `quantize` would compute from an array.
 
@@ -95,7 +98,7 @@ def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
     return cast(QParams, of_quantize.choose_qparams(_as_lazy(x), dtype, **options))
 
 
-@_by_chunks
+@_with_common_docstring
 def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
     """Quantize an array with parameters that are computed from it or given.
 
@@ -119,7 +122,7 @@ def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
     return cast(QuantizedArray, of_quantize.quantize(_as_lazy(x), dtype, **options))
 
 
-@_by_chunks
+@_with_common_docstring
 def quantize_linear(x: da.Array, scale: Any, zero_point: Any = None, dtype: Any = None, **options: Any) -> da.Array:
     """Quantize with raw parameters: `fastq.quantize_linear`.
 
@@ -137,7 +140,7 @@ def quantize_linear(x: da.Array, scale: Any, zero_point: Any = None, dtype: Any 
     return of_quantize.quantize_linear(_as_lazy(x), scale, zero_point, dtype, **options)
 
 
-@_by_chunks
+@_with_common_docstring
 def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **options: Any) -> da.Array:
     """Dequantize with raw parameters: `fastq.dequantize_linear`.
 
@@ -156,7 +159,7 @@ def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **opt
     return of_dequantize.dequantize_linear(_as_lazy(codes, "codes"), scale, zero_point, **options)
 
 
-@_by_chunks
+@_with_common_docstring
 def requantize(acc: da.Array, multiplier: Any, zero_point: Any, dtype: Any, **options: Any) -> da.Array:
     """Turn int32 accumulators into codes: `fastq.requantize`; of the parameters only the multiplier may be lazy.
 
@@ -175,7 +178,7 @@ def requantize(acc: da.Array, multiplier: Any, zero_point: Any, dtype: Any, **op
     return sums.requantize(_as_lazy(acc, "acc"), multiplier, zero_point, dtype, **options)
 
 
-@_by_chunks
+@_with_common_docstring
 def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
     """Quantize and dequantize in one pass: `fastq.fake_quantize`.
 
@@ -193,7 +196,7 @@ def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
     return of_quantize.fake_quantize(_as_lazy(x), dtype, **options)
 
 
-@_by_chunks
+@_with_common_docstring
 def compare(x: da.Array, q: results.QuantizedArray | da.Array) -> Any:
     """Measure the errors of an approximation of an array, in one pass: `fastq.compare`.
 

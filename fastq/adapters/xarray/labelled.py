@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from fastq.formats.granularity import as_granularity, granularity, within_array
+from fastq.formats.granularity import as_granularity, axes_from_front, granularity
 from fastq.plan import cache
 from fastq.requests.quantization import MinMaxOptions
 from fastq.results import QParams, QuantizedArray
@@ -163,7 +163,7 @@ def _with_parameters(arguments: cache.Call, names: tuple[str, ...]) -> cache.Cal
 def _block_axes(axis: Any, block_size: Any, ndim: int) -> tuple[int, ...]:
     """Return the axis along which blocks run; errors about it are raised later."""
     is_valid = type(axis) is int and -ndim <= axis < ndim and type(block_size) is int and block_size > 0
-    return within_array((axis,), ndim, "x") if is_valid else ()
+    return axes_from_front((axis,), ndim, "x") if is_valid else ()
 
 
 def _check_qparams(x: Any, p: Any, of: str) -> None:

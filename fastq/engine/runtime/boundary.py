@@ -161,6 +161,16 @@ def in_ieee_mode(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _in_mode(function: Callable[P, T], ignores_errors: bool) -> Callable[P, T]:
+    """Make a function compute in the mode of IEEE 754, and give the thread its own mode back.
+
+    In nearly all threads that is the mode already, which `_is_standard` sees without any compiled code. The first
+    branch then calls the function, and neither loads nor calls what sets the control register.
+
+    Elsewhere the exchange returns the mode of the thread. A signal between that return and the assignment to `mode`
+    would raise KeyboardInterrupt with `mode` still None, and the thread would never get its own mode back. So signals
+    are held back for these two steps.
+    """
+
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         if _is_standard():

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fastq.adapters.xarray.labelled import match_labels
 from fastq.formats.conventions.table import as_convention
-from fastq.formats.granularity import within_array
+from fastq.formats.granularity import axes_from_front
 from fastq.ops.calibrate import Calibrator
 from fastq.ops.compare import compare
 from fastq.ops.histogram import mantissa_bits, units_of_both_sides, widen
@@ -218,7 +218,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
         raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
     if q is not None and q.shape != x.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {q.shape}")
-    (chosen,) = within_array((0 if axis is None else as_int(axis, "axis"),), x.ndim, "x")  # refuses a scalar, too
+    (chosen,) = axes_from_front((0 if axis is None else as_int(axis, "axis"),), x.ndim, "x")  # refuses a scalar, too
     if not x.size:
         raise ValueError(f"x has shape {x.shape}: there is no channel to draw")
     minmax(x)  # refuses NaN

@@ -92,8 +92,8 @@ def loop_by_name(name: str) -> Any:
                 from fastq.kernels.ggml.quantize import quantize_groups as loop
             case "ggml.blocks32.quantize_blocks":
                 from fastq.kernels.ggml.blocks32 import quantize_blocks as loop
-            case "ggml.dequantize.dequantize_groups":
-                from fastq.kernels.ggml.dequantize import dequantize_groups as loop
+            case "ggml.dequantize.dequantize_blocks":
+                from fastq.kernels.ggml.dequantize import dequantize_blocks as loop
     return loop
 
 

@@ -36,8 +36,8 @@ class Minifloat(v.Element):
         )
 
 
-# width, mantissa and exponent bias of the floats that have lanes
-_SOURCES = {types.float32: (types.int32, 23, 127), types.float64: (types.int64, 52, 1023)}
+# of the floats that have lanes: the integer of as many bits, the bits of the mantissa, and the bias of the exponent
+FIELDS_OF_FLOATS = {types.float32: (types.int32, 23, 127), types.float64: (types.int64, 52, 1023)}
 
 
 @v.instruction(lambda x: v.Vec(types.float32, x.n)(x))
@@ -242,7 +242,7 @@ def _encode_by_units(x, form, numbers=None, ties="even"):
     out right too.
     """
     float_format = form.format
-    integer, mantissa, bias = _SOURCES[x.dtype]
+    integer, mantissa, bias = FIELDS_OF_FLOATS[x.dtype]
     drop = mantissa - float_format.mantissa
     word = v.bitcast(x, integer)
     magnitude = v.bitcast(word & v.constant((1 << (integer.bitwidth - 1)) - 1, word), x.dtype)
@@ -269,7 +269,7 @@ def _nearest_units(magnitude, exponent, drop, ties):
 
     What was rounded up by half a unit to an even number is one unit less if ties go to the first code.
     """
-    integer, mantissa, _ = _SOURCES[magnitude.dtype]
+    integer, mantissa, _ = FIELDS_OF_FLOATS[magnitude.dtype]
     power = exponent + v.constant(drop << mantissa, exponent)
     shift = v.bitcast(power, magnitude.dtype)
     total = magnitude + shift
@@ -284,7 +284,7 @@ def _nearest_units(magnitude, exponent, drop, ties):
 @traced
 def _exponent_of(magnitude, form):
     """Return the bits of the power of two below a magnitude, but not below that of the smallest normal number."""
-    integer, mantissa, bias = _SOURCES[magnitude.dtype]
+    integer, mantissa, bias = FIELDS_OF_FLOATS[magnitude.dtype]
     smallest = (1 - form.format.bias + bias) << mantissa
     exponents = ((1 << integer.bitwidth - mantissa - 1) - 1) << mantissa
     word = v.bitcast(magnitude, integer)
@@ -295,7 +295,7 @@ def _exponent_of(magnitude, form):
 def round_magnitude(x, form):
     """Round lanes of magnitudes to numbers of a Minifloat, like `decode` after a saturating `encode`."""
     float_format = form.format
-    _, mantissa, _ = _SOURCES[x.dtype]
+    _, mantissa, _ = FIELDS_OF_FLOATS[x.dtype]
     bounded = v.minimum(x, v.constant(float_format.max, x))
     exponent = _exponent_of(bounded, form)
     unit = v.bitcast(exponent + v.constant((mantissa - float_format.mantissa) << mantissa, exponent), x.dtype)
@@ -326,7 +326,7 @@ class PowerOfTwo(v.Element):
         super().__init__(f"PowerOfTwo({bias})", 8)
 
 
-_LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
+LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
 
 
 @traced
@@ -335,7 +335,7 @@ def decode_power(bits, form):
     if not isinstance(bits, v.Vec):
         return v.first(decode_power(v.full(bits, v.Vec(v.lane_type(bits), 1)), form))
     word = v.convert(bits, types.int32)
-    power = v.maximum(word << v.constant(23, word), v.constant(_LEAST_POWER, word))
+    power = v.maximum(word << v.constant(23, word), v.constant(LEAST_POWER, word))
     value = v.bitcast(power, types.float32)
     value = value * v.constant(2.0 ** (127 - form.bias), value)
     return v.select(word == v.constant(255, word), v.constant(float("nan"), value), value)
@@ -348,28 +348,3 @@ def encode_power(x, form):
         return v.first(encode_power(v.full(x, v.Vec(v.lane_type(x), 1)), form))
     word = v.bitcast(v.convert(x * v.constant(2.0 ** (form.bias - 127), x), types.float32), types.int32)
     return v.convert((word >> v.constant(23, word)) & v.constant(255, word), types.uint8)
-
-
-@traced
-def power_of_exponent(x, rounding, digits, below, form):
-    """Return ``2**(e - below)``, e the exponent of a magnitude x, with an exponent that `form` has.
-
-    The exponent is rounded up with "ceil", and with "even" if x rounded half up to so many binary digits after the
-    first is the next power of two, else down. Infinity stays infinity.
-    """
-    if not isinstance(x, v.Vec):
-        return v.first(power_of_exponent(v.full(x, v.Vec(v.lane_type(x), 1)), rounding, digits, below, form))
-    integer, mantissa, bias = _SOURCES[x.dtype]
-    word = v.bitcast(x, integer)
-    shift = v.constant(mantissa, v.bitcast(x, integer))
-    carry = {"floor": 0, "even": 1 << (mantissa - digits - 1), "ceil": (1 << mantissa) - 1}[rounding]
-    if carry and not below and integer == types.int32:  # the least powers are subnormal numbers
-        least_normal = v.constant(1 << mantissa, word)
-        word = word + v.select(word < least_normal, v.constant(carry >> 1, word), v.constant(carry, word))
-    elif carry:
-        word = word + v.constant(carry, word)
-    exponent = ((word >> shift) - v.constant(below, word)) << shift
-    least = _LEAST_POWER if x.dtype == types.float32 else (bias - 127) << mantissa
-    bounded = v.minimum(v.maximum(exponent, v.constant(least, word)), v.constant((bias + 127) << mantissa, word))
-    power = v.bitcast(bounded, x.dtype) * v.constant(2.0 ** (127 - form.bias), x)
-    return v.select(x == v.constant(float("inf"), x), x, power)

@@ -11,11 +11,12 @@ from fastq.engine.jit import traced
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.formulas import computes_in, is_infinite, round_as
 from fastq.kernels.minifloat import (
+    FIELDS_OF_FLOATS,
+    LEAST_POWER,
     decode,
     encode,
     in_half,
     offset_as_stored,
-    power_of_exponent,
     scale_as_stored,
     scale_in_half,
 )
@@ -88,6 +89,31 @@ def power_of_two(spec, lo, hi, form):
         of_zeros = v.constant(range_rule.scale_of_zeros * 2.0 ** (127 - form.bias), power)
         power = v.select(largest == zero, of_zeros, power)
     return power, v.full_like(zero, lo)
+
+
+@traced
+def power_of_exponent(x, rounding, digits, below, form):
+    """Return ``2**(e - below)``, e the exponent of a magnitude x, with an exponent that `form` has.
+
+    The exponent is rounded up with "ceil", and with "even" if x rounded half up to so many binary digits after the
+    first is the next power of two, else down. Infinity stays infinity.
+    """
+    if not isinstance(x, v.Vec):
+        return v.first(power_of_exponent(v.full(x, v.Vec(v.lane_type(x), 1)), rounding, digits, below, form))
+    integer, mantissa, bias = FIELDS_OF_FLOATS[x.dtype]
+    word = v.bitcast(x, integer)
+    shift = v.constant(mantissa, v.bitcast(x, integer))
+    carry = {"floor": 0, "even": 1 << (mantissa - digits - 1), "ceil": (1 << mantissa) - 1}[rounding]
+    if carry and not below and integer == types.int32:  # the least powers are subnormal numbers
+        least_normal = v.constant(1 << mantissa, word)
+        word = word + v.select(word < least_normal, v.constant(carry >> 1, word), v.constant(carry, word))
+    elif carry:
+        word = word + v.constant(carry, word)
+    exponent = ((word >> shift) - v.constant(below, word)) << shift
+    least = LEAST_POWER if x.dtype == types.float32 else (bias - 127) << mantissa
+    bounded = v.minimum(v.maximum(exponent, v.constant(least, word)), v.constant((bias + 127) << mantissa, word))
+    power = v.bitcast(bounded, x.dtype) * v.constant(2.0 ** (127 - form.bias), x)
+    return v.select(x == v.constant(float("inf"), x), x, power)
 
 
 MXINT8_DIGITS = 6  # codes of mxint8 count 64ths

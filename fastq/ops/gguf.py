@@ -251,7 +251,7 @@ def _resolve_gguf_dequantize(arguments: Call, data: Array, out: Any) -> BoundCal
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, block_format.nbytes, "bytes", block_format.size, block_format)
-    loop = "ggml.dequantize.dequantize_groups"
+    loop = "ggml.dequantize.dequantize_blocks"
     convert = _bind_conversion(
         _BlockConversion(
             block_format=block_format,

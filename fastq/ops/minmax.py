@@ -1,4 +1,4 @@
-"""Take the smallest and the largest element of each part of an array."""
+"""Take the smallest and the largest element of each part of an array; kernels treat NaN as in fastq/kernels/nan.py."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ operation says here, each under a name of its own.
 
 from __future__ import annotations
 
-from fastq.engine.runtime.layout import NONE, OUT, SCALE, X
-from fastq.engine.runtime.layout import ZERO as ZERO_POINT
+from fastq.engine.runtime.shared_records import NONE, OUT, SCALE, X
+from fastq.engine.runtime.shared_records import ZERO as ZERO_POINT
 
 # conversions by scale and zero point
 CONVERT = X, OUT, SCALE, ZERO_POINT, NONE

@@ -292,7 +292,7 @@ def interrupts(scale, progress):
     count = max(10, int(2000 * scale))
     code = f"""
     import signal
-    from fastq.engine.runtime import layout, threadpool
+    from fastq.engine.runtime import shared_records, threadpool
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     made = cases(23 * 8, large=0.5)
     big = Case(1 << 22)
@@ -312,7 +312,7 @@ def interrupts(scale, progress):
                     rng.choice(made)[1](fastq)
         except KeyboardInterrupt:
             codes[:] = 77
-            if words[layout.OWNER]:
+            if words[shared_records.OWNER]:
                 failed("the thread pool is held")
             time.sleep(0.0005)
             if not (codes == 77).all():

@@ -145,7 +145,7 @@ PRIVATE = (
     ),
     Private(
         "python",
-        "engine/runtime/layout.py",
+        "engine/runtime/shared_records.py",
         "fields of objects that compiled code reads: checked when boundary.py is imported",
         ("PyObject.ob_type is the last word of the head", "PyFloatObject.ob_fval comes after the head"),
     ),
@@ -168,7 +168,7 @@ PRIVATE = (
     ),
     Private(
         "numpy",
-        "engine/runtime/layout.py",
+        "engine/runtime/shared_records.py",
         "arrays and scalars that compiled code reads: checked when boundary.py is imported",
         ("PyArrayObject_fields.data comes after the head", "PyFloatScalarObject.obval and others, after the head"),
     ),

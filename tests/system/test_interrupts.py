@@ -313,7 +313,7 @@ def test_each_import(places):
 
 def test_workers_are_started_as_a_whole():
     code = """
-    from fastq.engine.runtime import layout, threadpool
+    from fastq.engine.runtime import shared_records, threadpool
     start = threading.Thread.start
 
     def start_and_interrupt(self):
@@ -332,7 +332,7 @@ def test_workers_are_started_as_a_whole():
 
 def test_calls_have_help_again_after_an_interrupt_of_one_without():
     code = """
-    from fastq.engine.runtime import layout, threadpool
+    from fastq.engine.runtime import shared_records, threadpool
     add = threadpool._add_to_alone_compiled()
     changes = []
 
@@ -344,7 +344,7 @@ def test_calls_have_help_again_after_an_interrupt_of_one_without():
 
     threadpool._add_to_alone_compiled = lambda: added
     _, count = until_it_returns(lambda: changes or threadpool.call_alone(interrupt), 2)
-    print(count, changes, threadpool._state.words.words[layout.ALONE])
+    print(count, changes, threadpool._state.words.words[shared_records.ALONE])
     """
     assert run(code, setup=SETUP + INTERRUPTS) == "1 [1, -1] 0\n"
 

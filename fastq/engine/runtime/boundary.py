@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 import numpy as np
 
 from fastq.engine.code.shipped import Compile, shipped_or_compiled
-from fastq.engine.runtime.layout import DATA, TYPE, VALUE
+from fastq.engine.runtime.shared_records import DATA, TYPE, VALUE
 from fastq.system.signals import Held
 
 # a function of a module, which imports one that is compiled: only where there is no machine code of it

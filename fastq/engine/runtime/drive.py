@@ -18,7 +18,7 @@ from fastq.engine.runtime.instructions import (
     take_interpreter,
     words_at,
 )
-from fastq.engine.runtime.layout import (
+from fastq.engine.runtime.shared_records import (
     DATA,
     HEAD,
     HEAD_BYTES,

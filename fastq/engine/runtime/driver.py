@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastq.engine.runtime import boundary, threadpool
 from fastq.engine.runtime.boundary import once_made
-from fastq.engine.runtime.layout import (
+from fastq.engine.runtime.shared_records import (
     ARGS,
     HEAD,
     HEAD_WORDS,

@@ -10,7 +10,7 @@ from numba import types
 
 from fastq.engine import jit
 from fastq.engine.jit import TARGET, traced
-from fastq.engine.runtime.layout import CLOCK, LOCAL
+from fastq.engine.runtime.shared_records import CLOCK, LOCAL
 from fastq.engine.simd import instruction, pointer
 from fastq.engine.simd.vector import call_llvm, stack_memory
 from fastq.system.imports import undisturbed

@@ -23,13 +23,18 @@ class Copy(Constants):
 
     size: int  # bytes of an element
     swapped: bool = False  # whether their order is reversed
-    infinity: int = 0  # bits of infinity if the copy says whether an element is NaN; 0: elements themselves
+    infinity: int = 0  # bits of infinity if the copy is of whether elements are NaN; 0: of elements themselves
 
     def __post_init__(self) -> None:
         self.element = types.Integer.from_bitwidth(8 * self.size, False)
-        self.is_plain = not (self.swapped or self.infinity)
-        self.result_size = 1 if self.infinity else self.size
+        self.is_plain = not (self.swapped or self.marks_nan)
+        self.result_size = 1 if self.marks_nan else self.size
         super().__post_init__()
+
+    @property
+    def marks_nan(self) -> bool:
+        """Whether the copy of an element is a byte, 1 where it is NaN, else 0; no float has 0 as its infinity."""
+        return self.infinity != 0
 
 
 @v.instruction(lambda value: value(value))
@@ -39,11 +44,14 @@ def _reversed_bytes(context: Any, builder: Any, sig: Any, value: Any) -> Any:
 
 @traced
 def _copy_element(kind, src, k, dst, j):  # type: ignore[no-untyped-def]
-    """Copy element k from one address to element j of another; or 1 where it is NaN, else 0."""
+    """Copy element k from one address to element j of another; or whether it is NaN, as 1 or 0.
+
+    NaN has a magnitude, the bits without the sign, above that of infinity.
+    """
     value = v.load(v.pointer(src, kind.element), k, kind.element)
     if kind.swapped:
         value = _reversed_bytes(value)
-    if not kind.infinity:
+    if not kind.marks_nan:
         v.store(v.pointer(dst, kind.element), j, value)
     else:
         magnitude = value & v.constant((1 << kind.element.bitwidth - 1) - 1, value)

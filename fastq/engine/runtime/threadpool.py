@@ -52,7 +52,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.engine.runtime.boundary import clock, new_acquired_lock, once_made
-from fastq.engine.runtime.layout import CLOCK, CLOSED, GATE, JOB_ROUNDS, LINE_WORDS, LOCK, MOST_THREADS, SLOT, SLOTS
+from fastq.engine.runtime.shared_records import (
+    CLOCK,
+    CLOSED,
+    GATE,
+    JOB_ROUNDS,
+    LINE_WORDS,
+    LOCK,
+    MOST_THREADS,
+    SLOT,
+    SLOTS,
+)
 from fastq.system import tuning
 from fastq.system.arguments import as_int
 from fastq.system.signals import Held

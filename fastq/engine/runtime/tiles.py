@@ -21,7 +21,7 @@ from fastq.engine import jit
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.engine.runtime.instructions import call_c
-from fastq.engine.runtime.layout import AXIS, AXIS_BYTES, BUFFER, TILE, TOGETHER
+from fastq.engine.runtime.shared_records import AXIS, AXIS_BYTES, BUFFER, TILE, TOGETHER
 
 
 @traced

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.engine.code.shipped import Compile, shipped_or_compiled
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
-from fastq.engine.runtime.layout import AXIS, BUFFER, TILE, TOGETHER
+from fastq.engine.runtime.shared_records import AXIS, BUFFER, TILE, TOGETHER
 from fastq.system.cpu import LINE
 
 Array = NDArray[Any]

@@ -1,4 +1,4 @@
-"""Minimum and maximum of contiguous elements."""
+"""Minimum and maximum of contiguous elements; what becomes of NaN in them is in fastq/kernels/nan.py."""
 
 from __future__ import annotations
 

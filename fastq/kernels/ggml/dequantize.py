@@ -31,21 +31,21 @@ from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, write
 
 _HALVES = v.Vec(types.uint16, LANES)
 _FLOATS = v.Vec(types.float32, LANES)
-_STAGED = 512  # values
-_ROOM = _STAGED * 4 + 2 * v.LINE  # bytes of as many, as they are staged
+_STAGED_VALUES = 512  # at most, of whole blocks: they are decoded on the stack, and then go past the cache line by line
+_STAGE_BYTES = _STAGED_VALUES * 4 + 2 * v.LINE  # with room for the parts of lines before and behind them
 _AHEAD = 16  # blocks of 32 values, or cache lines of larger ones, that are prefetched
 
 
 @traced
-def dequantize_groups(spec, operands, args, units):
+def dequantize_blocks(spec, operands, args, units):
     """Decode blocks start..stop; src and dst begin with block `origin`."""
     src = v.advance(operands.src, -units.origin * spec.nbytes)
     dst = v.advance(operands.dst, -units.origin * spec.size)
     if spec.streaming:
-        stage = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * spec.size))
+        stage = stage_at(v.scratch(_STAGE_BYTES, types.uint8), v.advance(dst, units.start * spec.size))
         p = units.start
         while p < units.stop:
-            blocks = min(_STAGED // spec.size, units.stop - p)
+            blocks = min(_STAGED_VALUES // spec.size, units.stop - p)
             for k in range(blocks):
                 values = v.advance(v.cast_pointer(write_pointer(stage), types.float32), k * spec.size)
                 decode_block(spec, v.advance(src, (p + k) * spec.nbytes), values)

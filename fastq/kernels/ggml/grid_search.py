@@ -18,7 +18,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.gguf_grids import Grid
 from fastq.kernels.codebooks import constant_array, permute
-from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, fit_positive, nearest, select_each
+from fastq.kernels.ggml.scale_search import F32, I32, LANES, PART, SUBS, fit_positive, nearest, select_each
 from fastq.kernels.ggml.spec import half
 from fastq.kernels.ggml.weights import mean_square_for_weights, weigh
 

@@ -8,7 +8,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.formats.gguf import SUPER
 from fastq.kernels.ggml.fields import keep_stored
-from fastq.kernels.ggml.search import (
+from fastq.kernels.ggml.scale_search import (
     F32,
     I32,
     LANES,
@@ -22,6 +22,7 @@ from fastq.kernels.ggml.search import (
     code_of_signed_fit,
     first_largest,
     fit_positive,
+    fit_range_by_format,
     fit_signed,
     fit_signed_in_turn,
     nearest,
@@ -29,7 +30,7 @@ from fastq.kernels.ggml.search import (
     sum_of,
 )
 from fastq.kernels.ggml.spec import as_signed, from_half, half
-from fastq.kernels.ggml.weights import mean_square_for_weights, range_of, weigh
+from fastq.kernels.ggml.weights import mean_square_for_weights, weigh
 
 _U16 = v.Vec(types.uint16, LANES)
 
@@ -51,7 +52,7 @@ def super_blocks_of_ranges(spec, group, numbers):
     mean = mean_square_for_weights(spec, group)
     for j in range(subs):
         weigh(spec, group, j * spec.sub, spec.sub, mean, weights_of_part)
-        fit = range_of(spec, v.advance(group.x, j * part), weights_of_part, room)
+        fit = fit_range_by_format(spec, v.advance(group.x, j * part), weights_of_part, room)
         v.store(scales, j * LANES, fit.scale)
         v.store(minima, j * LANES, fit.negated_minimum)
         v.store(inverses, j * LANES, fit.inverse)

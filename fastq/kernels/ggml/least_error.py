@@ -15,7 +15,7 @@ from fastq.formats.gguf import DOUBLED, CodebookFormat, Float4Format
 from fastq.kernels.ggml.dequantize import number_of
 from fastq.kernels.ggml.k_quants import scale_at, store_scale
 from fastq.kernels.ggml.numbers import FLOAT_LIMITS, float_code, inverse_of
-from fastq.kernels.ggml.search import (
+from fastq.kernels.ggml.scale_search import (
     F32,
     LANES,
     U8,

@@ -10,7 +10,7 @@ from fastq.formats.gguf import BLOCK, BinaryFormat, CodebookFormat, Float4Format
 from fastq.kernels.ggml.blocks32 import codes_of, parameters
 from fastq.kernels.ggml.grid_search import quantize_points
 from fastq.kernels.ggml.k_quants import store_scale, super_blocks_of_ranges, super_blocks_of_signed_codes
-from fastq.kernels.ggml.search import (
+from fastq.kernels.ggml.scale_search import (
     F32,
     I32,
     LANES,
@@ -20,6 +20,7 @@ from fastq.kernels.ggml.search import (
     codebook_index,
     first_largest,
     fit_codebook,
+    fit_range_by_format,
     fit_signed,
     nearest,
     range_code,
@@ -27,7 +28,7 @@ from fastq.kernels.ggml.search import (
 )
 from fastq.kernels.ggml.spec import half, step_of
 from fastq.kernels.ggml.splits import quantize_splits
-from fastq.kernels.ggml.weights import mean_square_for_weights, range_of, weigh
+from fastq.kernels.ggml.weights import mean_square_for_weights, weigh
 
 FLOAT_LIMITS = 0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0  # half way between the numbers of float4_e2m1fn, doubled
 _HIDDEN = 1 << 23  # of the bits of a float32
@@ -63,7 +64,7 @@ def _blocks_of_ranges(spec, group, numbers):
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
     weigh(spec, group, 0, 32, mean_square_for_weights(spec, group), w)
-    fit = range_of(spec, group.x, w, room)
+    fit = fit_range_by_format(spec, group.x, w, room)
     for i in range(0, PART, LANES):
         v.store(numbers.codes, i, v.convert(range_code(fit, v.load(group.x, i, F32), spec.steps), types.uint8))
     v.store(numbers.d, 0, half(spec, fit.scale))

@@ -13,7 +13,7 @@ from fastq.engine.jit import traced
 from fastq.kernels.ggml.fields import BlockNumbers, pack
 from fastq.kernels.ggml.least_error import lessen
 from fastq.kernels.ggml.numbers import quantize_group
-from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, U8, VALUES
+from fastq.kernels.ggml.scale_search import F32, I32, LANES, PART, SUBS, U8, VALUES
 from fastq.kernels.ggml.spec import GROUP, is_special, values_from
 from fastq.kernels.ggml.weights import BlockGroup, outweighs
 from fastq.kernels.status import HAS_INFINITE_RANGE

@@ -14,7 +14,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.kernels.ggml.grid_search import OFF, code_of, store_scales, take_points_at
-from fastq.kernels.ggml.search import F32, I32, LANES, PART, SUBS, U8, select_each
+from fastq.kernels.ggml.scale_search import F32, I32, LANES, PART, SUBS, U8, select_each
 from fastq.kernels.ggml.spec import half
 from fastq.kernels.ggml.weights import mean_square_for_weights, weigh
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
-from fastq.formats.gguf import WEIGHTED_CANDIDATES, SuperFormat
-from fastq.kernels.ggml.search import F32, LANES, fit_range, sum_of_squares
+from fastq.formats.gguf import SuperFormat
+from fastq.kernels.ggml.scale_search import F32, LANES, sum_of_squares
 
 _TOO_HEAVY = 2.0**90  # single sums of a search would overflow; products of sums do from about 2**56 on, as in ggml
 
@@ -88,12 +88,3 @@ def weight_of(spec, value, importance, mean, root):
         square = value * value
         return v.constant(spec.of_mean, mean) * mean + square if spec.of_mean else square
     return v.absolute(value) if spec.block_format.bits == 2 else root + v.absolute(value)
-
-
-@traced
-def range_of(spec, x, w, room):
-    """Fit scale and smallest value of sub-blocks."""
-    block_format = spec.block_format
-    first, delta, last = WEIGHTED_CANDIDATES if spec.weighted else block_format.candidates
-    squared = spec.weighted or block_format.bits > 2
-    return fit_range(x, w, room, block_format.sub, block_format.steps, first, delta, last, squared)

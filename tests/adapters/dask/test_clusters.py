@@ -76,8 +76,8 @@ with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as 
 def test_workers_take_no_more_threads_than_they_have():
     out = run("""
 def jobs():
-    from fastq.engine.runtime import layout, threadpool
-    return int(threadpool._state.words.words[layout.GATE]) >> layout.SEQUENCE_BIT
+    from fastq.engine.runtime import shared_records, threadpool
+    return int(threadpool._state.words.words[shared_records.GATE]) >> shared_records.SEQUENCE_BIT
 
 with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster) as client:
     x = da.random.default_rng(0).standard_normal((4096, 2048), chunks=(1024, 2048), dtype='float32')

@@ -11,7 +11,7 @@ from chunkings import BLOCK, GRANULARITIES, SHAPE, array, check, chunking, lazy_
 
 import fastq
 from fastq import reference
-from fastq.engine.runtime import layout, threadpool
+from fastq.engine.runtime import shared_records, threadpool
 from fastq.formats.qtypes import QTYPES
 from fastq.plan import cache
 
@@ -294,7 +294,7 @@ def jobs(work):
     """Count how often calls get the help of other threads."""
 
     def count():
-        return int(threadpool._state.words.words[layout.GATE]) >> layout.SEQUENCE_BIT
+        return int(threadpool._state.words.words[shared_records.GATE]) >> shared_records.SEQUENCE_BIT
 
     before = count()
     work()
@@ -309,7 +309,7 @@ def test_tasks_take_no_other_threads(threads):
     later.append(fastq.dask.calibrate(lazy, "int8"))
     assert any(jobs(lambda: fastq.quantize(x, "int8")) for _ in range(1000))  # calls after a stall work alone
     assert jobs(lambda: dask.compute(later, scheduler="threads")) == 0
-    assert threadpool._state.words.words[layout.ALONE] == 0
+    assert threadpool._state.words.words[shared_records.ALONE] == 0
 
 
 def test_tasks_leave_no_plan_for_other_parameters():

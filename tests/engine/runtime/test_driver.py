@@ -9,7 +9,7 @@ import pytest
 from subprocesses import run as run_python
 
 import fastq
-from fastq.engine.runtime import boundary, driver, layout, threadpool
+from fastq.engine.runtime import boundary, driver, shared_records, threadpool
 from fastq.engine.runtime.driver import UNFIT, VALUES, Checks, bind, plan_launch
 from fastq.plan.call_modes import in_own_thread
 
@@ -40,21 +40,21 @@ def test_other_machines_and_implementations_are_refused(monkeypatch, name, value
 
 def test_the_import_fails_where_fields_are_elsewhere(tmp_path):
     """With another head of objects the first call raises, and nothing is read."""
-    source = Path(layout.__file__).read_text()
+    source = Path(shared_records.__file__).read_text()
     assert source.count("DATA = VALUE\n") == 1
     code = f"""
     import importlib.util
     from pathlib import Path
-    path = Path({str(tmp_path)!r}) / "layout.py"
-    spec = importlib.util.spec_from_file_location("fastq.engine.runtime.layout", path)
-    sys.modules["fastq.engine.runtime.layout"] = module = importlib.util.module_from_spec(spec)
+    path = Path({str(tmp_path)!r}) / "shared_records.py"
+    spec = importlib.util.spec_from_file_location("fastq.engine.runtime.shared_records", path)
+    sys.modules["fastq.engine.runtime.shared_records"] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
         import fastq.engine.runtime.boundary
     except ImportError as error:
         print(error)
     """
-    (tmp_path / "layout.py").write_text(source.replace("DATA = VALUE\n", "DATA = VALUE + 1\n"))
+    (tmp_path / "shared_records.py").write_text(source.replace("DATA = VALUE\n", "DATA = VALUE + 1\n"))
     assert "fastq reads the fields of Python and NumPy objects" in run_python(code)
 
 

@@ -51,7 +51,7 @@ def test_eight_threads_at_once(call):
 def test_a_hundred_thousand_tiny_jobs(call, callers):
     """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
     code = f"""
-    from fastq.engine.runtime import layout, threadpool
+    from fastq.engine.runtime import shared_records, threadpool
     from fastq.plan import policy
     policy.PARALLEL_FROM, threadpool.CHUNK = 1, (16, 64)
     cases = [Case(size, size) for size in (1, 17, 100, 1000)]
@@ -85,7 +85,7 @@ def test_a_hundred_thousand_tiny_jobs(call, callers):
 # a kernel in Python, which the caller and workers call with the interpreter lock
 KERNEL = """
 import ctypes
-from fastq.engine.runtime import layout, threadpool
+from fastq.engine.runtime import shared_records, threadpool
 from fastq.engine.runtime import driver
 threadpool.WAKE_FROM = 1  # workers come at once
 
@@ -106,17 +106,17 @@ TOGETHER = {
     "a caller that finds a job works alone": (
         "getpid",
         """
-from fastq.engine.runtime import layout, threadpool
+from fastq.engine.runtime import shared_records, threadpool
 case = Case(1 << 18)
 case.check()
 words = threadpool._state.words.words
-words[layout.OWNER], gate = 1, words[layout.GATE]
+words[shared_records.OWNER], gate = 1, words[shared_records.GATE]
 case.check()
-assert words[layout.OWNER] == 1 and words[layout.GATE] == gate
-words[layout.OWNER] = 0
-while words[layout.GATE] == gate:  # a caller whose workers are slow to leave works alone
+assert words[shared_records.OWNER] == 1 and words[shared_records.GATE] == gate
+words[shared_records.OWNER] = 0
+while words[shared_records.GATE] == gate:  # a caller whose workers are slow to leave works alone
     case.check()
-assert words[layout.OWNER] == 0
+assert words[shared_records.OWNER] == 0
 """,
     ),
     "every chunk is done once": (
@@ -209,7 +209,7 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     code = f"""
     for _ in range(10 if {seconds} else 1000):
         inside, ended = threading.Event(), []
-        threadpool._state.words.words[layout.BACKOFF_UNTIL] = 0  # whatever the round before this one did
+        threadpool._state.words.words[shared_records.BACKOFF_UNTIL] = 0  # whatever the round before this one did
 
         def kernel(start, slot):
             if slot == 0:
@@ -245,7 +245,7 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         return time.perf_counter() - start
 
     until_two()
-    assert not words[layout.BACKOFF_UNTIL]
+    assert not words[shared_records.BACKOFF_UNTIL]
     from fastq.engine.runtime import workers
     within, calls = workers.BACKOFF_REPEAT_WITHIN, workers.BACKOFF_MIN_CALLS
     least, longest = workers.LEAST_BACKOFF, workers.MOST_BACKOFF
@@ -258,13 +258,13 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         (2 * within, 2 * calls, least, least),
         (longest, 0, longest, least),
     ]:
-        words[layout.BACKOFF_UNTIL] = 0
+        words[shared_records.BACKOFF_UNTIL] = 0
         until_two()
-        while not words[layout.BACKOFF_UNTIL] > time.perf_counter_ns():
-            words[layout.BACKOFF_UNTIL] = time.perf_counter_ns() - since  # the end of the backoff before
-            words[layout.HELPED], words[layout.BACKOFF] = helped, before
+        while not words[shared_records.BACKOFF_UNTIL] > time.perf_counter_ns():
+            words[shared_records.BACKOFF_UNTIL] = time.perf_counter_ns() - since  # the end of the backoff before
+            words[shared_records.HELPED], words[shared_records.BACKOFF] = helped, before
             slots(0.1)
-        assert words[layout.BACKOFF] == expected
+        assert words[shared_records.BACKOFF] == expected
         if expected > least:  # long enough for this thread to look at it before its end
             assert slots(0) == {0}
     """
@@ -490,7 +490,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
 @needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
-    from fastq.engine.runtime import layout, threadpool
+    from fastq.engine.runtime import shared_records, threadpool
     case, done = Case(1 << 20), threading.Event()
     case.check()
     threads = [threading.Thread(target=lambda: [case.check() for _ in iter(done.is_set, True)]) for _ in range(3)]
@@ -499,9 +499,9 @@ def test_fork_while_other_threads_call(call):
 
     def work():
         words = threadpool._state.words  # those of the parent may be held by a thread that is not there any more
-        assert words.slots == 1 and words.words[layout.OWNER] == 0
+        assert words.slots == 1 and words.words[shared_records.OWNER] == 0
         case.check()
-        assert words.words[layout.GATE] >> layout.SEQUENCE_BIT > 0
+        assert words.words[shared_records.GATE] >> shared_records.SEQUENCE_BIT > 0
 
     for _ in range(12):
         join(forked(work))
@@ -662,13 +662,13 @@ def results(api):
 @pytest.mark.slow("compiles 20 kernels")
 def test_results_do_not_depend_on_the_number_of_threads(call):
     code = """
-    from fastq.engine.runtime import layout, threadpool
+    from fastq.engine.runtime import shared_records, threadpool
     words, used = threadpool._state.words.words, set()
 
     def recorded(api):
         for result in results(api):
             yield result
-            used.add(int(words[layout.JOB_THREADS]))
+            used.add(int(words[shared_records.JOB_THREADS]))
 
     fastq.set_num_threads(1)
     expected = list(recorded(fastq))
@@ -732,7 +732,7 @@ def test_number_of_threads_out_of_range():
 
 def test_one_thread(call):
     code = """
-    from fastq.engine.runtime import layout, threadpool
+    from fastq.engine.runtime import shared_records, threadpool
     Case(1 << 18).check()
     print(fastq.get_num_threads(), threadpool._state.words.slots, threading.active_count())
     """

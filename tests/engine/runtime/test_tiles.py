@@ -13,7 +13,7 @@ from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
-from fastq.engine.runtime import layout, tiling
+from fastq.engine.runtime import shared_records, tiling
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.plan.arrange import memory_of
@@ -304,7 +304,7 @@ def test_squares_fit_their_buffers():
         (tile,), squares = cut.tiles.tile, squares + 1
         x_bytes, y_bytes = (int(tile["rows"] * tile[pitch]) for pitch in ("pitch_x", "pitch_y"))
         assert x_bytes <= tile["y_buffer"]
-        assert tile["y_buffer"] + y_bytes <= layout.BUFFER
+        assert tile["y_buffer"] + y_bytes <= shared_records.BUFFER
         assert all(tile[pitch] > 0 for pitch, each in zip(("pitch_x", "pitch_y"), operands, strict=True) if each.dtype)
     assert squares > 500
 

@@ -12,7 +12,7 @@ from catalogue import LAYOUTS, same_measures, values
 import fastq
 from fastq import reference
 from fastq.engine.runtime import tiling
-from fastq.engine.runtime.layout import BUFFER, TOGETHER
+from fastq.engine.runtime.shared_records import BUFFER, TOGETHER
 from fastq.ops.compare import ERRORS_CHUNK
 from fastq.plan.cache import plans
 

@@ -25,7 +25,7 @@ from subprocesses import BEFORE_A_PAGE, finish, start
 import fastq
 from fastq import reference
 from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.layout import BUFFER
+from fastq.engine.runtime.shared_records import BUFFER
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.kernels.storage import register_elements

@@ -1,4 +1,4 @@
-"""The layout of the data that Python and compiled code share: fields of objects, records of plans, words of threads."""
+"""Records that Python and compiled code share: fields of objects, plans, tiles, words of threads."""
 
 from __future__ import annotations
 

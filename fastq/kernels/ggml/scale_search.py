@@ -16,7 +16,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import traced
 from fastq.engine.simd.vector import llvm_type
-from fastq.formats.gguf import CODEBOOK, SUPER
+from fastq.formats.gguf import CODEBOOK, SUPER, WEIGHTED_CANDIDATES
 from fastq.kernels.ggml.spec import GROUP
 
 LANES = GROUP
@@ -108,6 +108,15 @@ class RangeFit(NamedTuple):
 def select_each(mask, new, old):
     """Return the lanes of new values where a mask is true, those of old values elsewhere."""
     return tuple([v.select(mask, a, b) for a, b in zip(new, old, strict=True)])
+
+
+@traced
+def fit_range_by_format(spec, x, w, room):
+    """Fit scale and smallest value of sub-blocks with the candidates and errors that ggml has for the format."""
+    block_format = spec.block_format
+    first, delta, last = WEIGHTED_CANDIDATES if spec.weighted else block_format.candidates
+    squared = spec.weighted or block_format.bits > 2
+    return fit_range(x, w, room, block_format.sub, block_format.steps, first, delta, last, squared)
 
 
 @traced

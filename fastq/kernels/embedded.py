@@ -266,7 +266,7 @@ def _never(x, out):
 def bounds_of(conversion):
     """Return the first and the last code in use."""
     lowest, highest = conversion.code_range
-    return CodeBounds(float(lowest), float(highest), False)
+    return CodeBounds(float(lowest), float(highest), streaming=False)
 
 
 @traced
@@ -280,11 +280,11 @@ def _status(first_is_right, second_is_right, third_is_right):
 def _convert_array(conversion, x, out, count, scale, zero_point):
     scale, scale_is_right = _checked_scale(conversion, scale)
     zero_point, zero_point_is_right = _checked_zero_point(conversion, zero_point)
-    status = _status(scale_is_right, zero_point_is_right, True)
+    status = _status(scale_is_right, zero_point_is_right, third_is_right=True)
     if status != ACCEPTED:
         return status
     nan = _convert_elements(conversion, x, out, count, scale, zero_point)
-    return _status(True, True, nan ^ True)
+    return _status(first_is_right=True, second_is_right=True, third_is_right=nan ^ True)
 
 
 @traced
@@ -397,7 +397,7 @@ def _requantize_array(conversion, acc, out, count, multiplier, zero_point, bias)
     first_words[0] = first
     second_words[0] = second
     operands = RequantizeOperands(_elements(acc), v.cast_pointer(out, conversion.result), first_words, second_words)
-    visit_run(kernel_spec_of(conversion), operands, 0, conversion.code_range, 0, count, False)
+    visit_run(kernel_spec_of(conversion), operands, 0, conversion.code_range, 0, count, streaming=False)
     return status
 
 

@@ -334,7 +334,7 @@ def resolve_fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> 
         raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
     if request.search is not None:
         raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
-    spec = spec_of("fake", request, True)
+    spec = spec_of("fake", request, by_range=True)
     values_dtype = dtype if dtype in _RESULTS else request.coding.compute
     conversion = EmbeddedConversion(
         spec=_kernel_spec(spec),

@@ -337,7 +337,7 @@ def fake_quantize(
 
 def _resolve_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
-    request = request_by_range(x.dtype, x.ndim, arguments.options, importance is not None)
+    request = request_by_range(x.dtype, x.ndim, arguments.options, weighed=importance is not None)
     spec = spec_of("quantize", request, by_range=True)
     launch = bind_work(request, spec, codes_result(x, request.qtype, out), x, out, importance)
 
@@ -362,7 +362,7 @@ QUANTIZE = Operation(
 
 def _resolve_fake_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
-    request = request_by_range(x.dtype, x.ndim, arguments.options, importance is not None)
+    request = request_by_range(x.dtype, x.ndim, arguments.options, weighed=importance is not None)
     values = dtype_of_fakes(x.dtype)
     result = result_of(x.shape, values, out, like=x)
     spec = spec_of("fake", request, by_range=True, values=values)
@@ -382,7 +382,7 @@ FAKE_QUANTIZE = Operation(
 
 def _resolve_choose_qparams(arguments: Call, x: Array, out: None, importance: Any) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
-    request = request_by_range(x.dtype, x.ndim, arguments.options, importance is not None)
+    request = request_by_range(x.dtype, x.ndim, arguments.options, weighed=importance is not None)
     launch = bind_work(request, spec_of("quantize", request, by_range=True), None, x, None, importance)
     return lambda x, out, importance, *_: launch(x, None, importance)[1]
 

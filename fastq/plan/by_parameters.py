@@ -230,7 +230,7 @@ class Launcher(NamedTuple):
     draws: bool  # whether the last operand is noise
     codes: CodesInBytes | None = None
 
-    def bind(self, checks: Checks, in_c_order: bool = True) -> Execute:
+    def bind(self, checks: Checks, *, in_c_order: bool = True) -> Execute:
         """Return what runs on x, result, scale, zero point and a last operand as callers give them, where checks pass.
 
         The last operand is the noise by which codes are rounded, or the sums to which errors are added, or None. What
@@ -286,7 +286,8 @@ class Launcher(NamedTuple):
             scalars=(parameters.scale.dtype.type, parameters.zero_point.dtype.type),
             zero=zero,
         )
-        return self.bind(checks, parameters.scale.flags.c_contiguous and parameters.zero_point.flags.c_contiguous)
+        are_in_c_order = parameters.scale.flags.c_contiguous and parameters.zero_point.flags.c_contiguous
+        return self.bind(checks, in_c_order=are_in_c_order)
 
     def execute(
         self,

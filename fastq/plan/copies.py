@@ -123,14 +123,14 @@ def plan_repack(
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
     """Plan to copy elements in C order between contiguous and other memory."""
     bits = np.dtype(f"u{dtype.itemsize}")
-    plan = plan_repack(shape, StorageFormat(8, False), bits, bits, memory)
+    plan = plan_repack(shape, StorageFormat(8, signed=False), bits, bits, memory)
     assert plan is not None  # elements are whole bytes
     return plan
 
 
 def _as_integers(element: ElementType) -> ElementType:
     if isinstance(element, StorageFormat):
-        return StorageFormat(element.bits, False) if element.element else element
+        return StorageFormat(element.bits, signed=False) if element.element else element
     return np.dtype(np.uint8) if element.name in FLOAT_FORMATS else element
 
 

@@ -79,8 +79,8 @@ def prefers_memory_order(
     `scales_are_in_order` says that given scales lie in the order of memory, too.
     """
     if not block_size or in_c_order.inner > 1:
-        has_short_rows_in_memory = has_short_rows(in_memory_order, itemsize, only_reads)
-        return not has_short_rows_in_memory or has_short_rows(in_c_order, itemsize, only_reads)
+        has_short_rows_in_memory = has_short_rows(in_memory_order, itemsize, only_reads=only_reads)
+        return not has_short_rows_in_memory or has_short_rows(in_c_order, itemsize, only_reads=only_reads)
     if in_memory_order.inner == 1:
         # transposing given parameters of blocks of 32 takes as long as copying the runs of these blocks to tiles
         return is_direct and (not has_given_parameters or scales_are_in_order)
@@ -91,7 +91,7 @@ def prefers_memory_order(
     return is_long and (is_direct or has_given_parameters)
 
 
-def has_short_rows(layout: Layout, itemsize: int, only_reads: bool) -> bool:
+def has_short_rows(layout: Layout, itemsize: int, *, only_reads: bool) -> bool:
     """Whether rows with parameters of their own are too short for a loop over them, and too few are alike."""
     if layout.block >= MANY_ROWS:
         return False

@@ -97,7 +97,7 @@ _BYTE = np.dtype(np.uint8)  # parameters whose dtype the code format prescribes 
 
 
 @functools.lru_cache(4096)
-def spec_of(op: str, request: Request, by_range: bool = False, values: np.dtype[Any] | None = None) -> OpSpec:
+def spec_of(op: str, request: Request, *, by_range: bool = False, values: np.dtype[Any] | None = None) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
 
     The latter rounds as in the convention: for stochastic rounding it gives only parameters. `values` is the dtype of
@@ -181,7 +181,7 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
     if qtype.scale_element:
         of_scale = FLOAT_FORMATS[qtype.scale_element]
         exponent = 0 if qtype.element or of_scale.sign else qtype.bits - 2
-        scales = StorageFormat(8, False, of_scale.name, exponent=exponent)
+        scales = StorageFormat(8, signed=False, element=of_scale.name, exponent=exponent)
     return codes, scales
 
 

@@ -291,7 +291,7 @@ def _resolve(
 
 def _request_by_range(x: Array, options: requests.RangeOptions, importance: ArrayLike | None) -> Resolved:
     """Return the same for parameters that are computed from ranges: values are checked last."""
-    request = requests.request_by_range(x.dtype, x.ndim, options, importance is not None)
+    request = requests.request_by_range(x.dtype, x.ndim, options, weighed=importance is not None)
     qtype = request.qtype
     parts = request.granularity
     weights = None if importance is None else as_importance(importance, x.shape, request)

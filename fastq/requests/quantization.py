@@ -329,7 +329,7 @@ def as_range_method(method: object) -> MSERange | None:
     raise ValueError(f"range must be one of {known}, not {arguments.shown(method)}{hint}")
 
 
-def request_by_range(dtype: DType, ndim: int, options: RangeOptions, weighed: bool = False) -> Request:
+def request_by_range(dtype: DType, ndim: int, options: RangeOptions, *, weighed: bool = False) -> Request:
     """Return the request for parameters from the ranges of an array, whose elements may be `weighed` by importance."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, not None, unless qparams are given")
@@ -508,7 +508,7 @@ def request_by_numbers(
         symmetric=False,
         axis=axis,
         granularity=parts,
-        coding=coding_of(convention, qtype, False, None, 0, compute),
+        coding=coding_of(convention, qtype, symmetric=False, axis=None, block_size=0, compute=compute),
         nan=nan,
         saturate=saturate,
         half=convention.half_precision_for(dtype),
@@ -535,7 +535,7 @@ def request_to_decode_by_numbers(
     compute = _FLOAT32
     if dtype_of_arithmetic is not None and is_real(dtype_of_arithmetic):
         compute = compute_dtype(dtype_of_arithmetic)
-    coding = coding_of(convention, qtype, False, None, 0, compute)
+    coding = coding_of(convention, qtype, symmetric=False, axis=None, block_size=0, compute=compute)
     return Request(
         qtype=qtype,
         convention=options.convention,

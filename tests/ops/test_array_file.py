@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq.formats.qtypes import as_qtype
-from fastq.ops.array_file import _as_elements, _little_endian
+from fastq.ops.array_file import _as_elements, _as_tensor
 from fastq.system.dtypes import ML_FLOATS
 from fastq.tools.files.records import Record, to_metadata
 
@@ -58,7 +58,7 @@ def test_any_reader_of_safetensors_finds_the_tensors(tmp_path):
 def test_floats_are_stored_by_their_names(name, tmp_path):
     dtype = np.dtype(getattr(ml_dtypes, ML_FLOATS[name]))
     array = np.arange(1, 4, dtype=np.uint16 if name == "BF16" else np.uint8).view(dtype)
-    stored, elements = _little_endian(array)
+    stored, elements = _as_tensor(array)
     assert stored == name
     same_bytes(_as_elements(stored, elements), array)
 

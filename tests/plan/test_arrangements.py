@@ -76,5 +76,5 @@ def test_rows_that_fill_no_register_take_two_passes(columns, passes):
     x = np.zeros((4096 // columns, columns), np.float32)
     request = request_of(x.dtype, x.ndim, RangeOptions(1, dtype="int8"))
     view = arrange(x, None, request.granularity, np.dtype(np.int8))
-    plan = by_range.plan_ranged(spec_of("quantize", request, True), view, x.dtype, np.dtype(np.int8))
+    plan = by_range.plan_ranged(spec_of("quantize", request, by_range=True), view, x.dtype, np.dtype(np.int8))
     assert 1 + (plan.begin is not tuple) == passes

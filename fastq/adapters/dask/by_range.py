@@ -90,7 +90,7 @@ def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
 def _request_and_chunks(call: Call, x: da.Array) -> tuple[Request, PartedChunks]:
     """Return the request of a call, checked as far as it does not depend on elements, and the chunks of x."""
     importance = call.operands[2]
-    request = request_by_range(dtype_in(x, "x"), x.ndim, call.options, importance is not None)
+    request = request_by_range(dtype_in(x, "x"), x.ndim, call.options, weighed=importance is not None)
     if importance is not None:
         weights = _as_dask(importance)
         check_importance(weights.dtype, weights.shape, x.shape, request)

@@ -36,8 +36,8 @@ def _step(axis, of_x):  # type: ignore[no-untyped-def]
 
 
 @traced
-def _copy_elements(tile, function, of_x, fills, array, buffer, start, count):  # type: ignore[no-untyped-def]
-    """Copy elements start..start+count, in C order, of a strided array to a buffer, or from there."""
+def _copy_elements(tile, function, array, buffer, start, count, of_x, fills):  # type: ignore[no-untyped-def]
+    """Copy elements start..start+count, in C order, of x or y to a buffer, which that fills, or from there."""
     last = _axis(tile, tile.ndim - 1)
     before = _axis(tile, tile.ndim - 2)
     size = (tile.bits_x if of_x else tile.bits_y) >> 3
@@ -101,21 +101,24 @@ def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignor
         x, y = a + (unit * tile.unit_bits_x >> 3), b + (unit * tile.unit_bits_y >> 3)
         if tile.fill_x:
             x = x_buffer
-            _copy_elements(tile, tile.fill_x, True, True, a, x, start, count)
+            _copy_elements(tile, tile.fill_x, a, x, start, count, of_x=True, fills=True)
         if tile.fill_y or tile.empty_y:
             y = y_buffer
         if tile.fill_y:
-            _copy_elements(tile, tile.fill_y, False, True, b, y, start, count)
+            _copy_elements(tile, tile.fill_y, b, y, start, count, of_x=False, fills=True)
         status |= _run(tile, x, y, (c, d, e), start, count, slot)
         if tile.empty_y:
-            _copy_elements(tile, tile.empty_y, False, False, b, y, start, count)
+            _copy_elements(tile, tile.empty_y, b, y, start, count, of_x=False, fills=False)
         start += count
     return status
 
 
 @traced
-def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # type: ignore[no-untyped-def]
-    """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
+def _copy_square(tile, function, array, buffer, rows, columns, of_x, fills):  # type: ignore[no-untyped-def]
+    """Copy some columns of some rows of x or y to a buffer, which that fills, or from there, along lines of the array.
+
+    A line holds rows or columns, whichever lie closer together.
+    """
     last = _axis(tile, tile.ndim - 1)
     before = _axis(tile, tile.ndim - 2)
     down = _step(_axis(tile, tile.across), of_x)
@@ -187,12 +190,12 @@ def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ig
                 y += index * axis.y
                 first += index * axis.elements
         if tile.fill_x:
-            _move_square(tile, tile.fill_x, True, True, x, x_buffer, rows, columns)
+            _copy_square(tile, tile.fill_x, x, x_buffer, rows, columns, of_x=True, fills=True)
         if tile.fill_y:
-            _move_square(tile, tile.fill_y, False, True, y, y_buffer, rows, columns)
+            _copy_square(tile, tile.fill_y, y, y_buffer, rows, columns, of_x=False, fills=True)
         status |= _run_square(tile, (a, b), (x_buffer, y_buffer), (c, d, e), (i, first), rows, columns, slot)
         if tile.empty_y:
-            _move_square(tile, tile.empty_y, False, False, y, y_buffer, rows, columns)
+            _copy_square(tile, tile.empty_y, y, y_buffer, rows, columns, of_x=False, fills=False)
     return status
 
 

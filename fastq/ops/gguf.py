@@ -303,7 +303,7 @@ def _bind_conversion(
         return lambda data, out, importance: result.new() if out is None else out
     is_in_place = is_plain(data) and is_plain_out(target)
     streams = conversion.streams and is_in_place and outgrows_cache(data.nbytes + result.nbytes, _UINT8)
-    plan = _plan(conversion, data, blocks, streams)
+    plan = _plan(conversion, data, blocks, streaming=streams)
     by_copies = functools.partial(_by_copies, plan)
     if is_in_place:
         execute: Execute = by_copies  # which copies nothing then
@@ -327,6 +327,7 @@ def _bind_conversion(
 
 
 def _plan(conversion: _BlockConversion, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
+    """Plan the conversion of contiguous blocks; `streaming` says whether results go past the cache."""
     block_format = conversion.block_format
     width = conversion.block_format.size
     args = None

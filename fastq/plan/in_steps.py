@@ -34,7 +34,8 @@ from fastq.system.dtypes import Array
 class ParameterChoice:
     """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides.
 
-    `launch` reduces and chooses at once; it is None if there is something between the two.
+    `launch` takes ranges and computes parameters at once. It is None if Python has something to do beside: to compute
+    the scale of the whole array, to search for better ranges, or to mark blocks with a NaN.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
@@ -46,11 +47,12 @@ class ParameterChoice:
         self.search = None if request.search is None else RangeSearch(x, spec, request)
         accumulator = self.reduce.dtype if self.search is None else request.coding.compute
         self.plan = plan_parameters(spec, accumulator, self.view.layout.parameters)
-        marks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
-        self.nan_parts = NanParts(x, granularity) if marks else None
+        marks_blocks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
+        self.nan_parts = NanParts(x, granularity) if marks_blocks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
-        at_once = self.tensor_of is None and self.search is None and not marks
-        self.launch = driver.bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
+        self.launch = None
+        if self.tensor_of is None and self.search is None and self.nan_parts is None:
+            self.launch = driver.bind(self.reduce.plan.plan.then(self.plan))
 
     def execute(
         self,
@@ -71,9 +73,10 @@ class ParameterChoice:
         lo, hi, reported = self.reduce(x)
         status |= reported
         if self.search is not None and not status:
-            order = self.view
-            low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor, importance)
-            lo, hi = order.to_kernel(low), order.to_kernel(high)
+            view = self.view
+            low, high = self.search(x, view.from_kernel(lo), view.from_kernel(hi), factor, importance)
+            lo = view.to_kernel(low)
+            hi = view.to_kernel(high)
         status |= driver.run(with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
@@ -96,6 +99,10 @@ class InSteps(NamedTuple):
         return BoundLaunch(refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
 
     def _runner(self, x: Array, out: Array | None) -> Execute:
+        """Return what chooses parameters, and then converts arrays like these as if a caller had given them.
+
+        The conversion begins with the end of x, which the reduction has left in the cache.
+        """
         request = self.request
         spec = self.spec
         choice = self.choice

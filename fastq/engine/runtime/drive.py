@@ -156,8 +156,10 @@ def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
         if first < stop and start < first + nbytes[k]:
             return False
     size = plan.scale_size
-    flags = plan.scale_flags
-    if size and not _are_finite(stack[SCALE], size, nbytes[SCALE], -(flags >> 1), flags & 1):
+    may_be_negative = plan.scale_flags & 1  # `Checks.head` has both in one word
+    may_be_zero = plan.scale_flags >> 1
+    above = -may_be_zero  # scales are above 0, or above -1
+    if size and not _are_finite(stack[SCALE], size, nbytes[SCALE], above, may_be_negative):
         return False
     if plan.zero_is_float:
         return _are_finite(stack[ZERO], plan.zero_size, nbytes[ZERO], -1, 1)

@@ -19,9 +19,8 @@ Array = NDArray[Any]
 WHOLE_BYTES = 64
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
-_SIDE_BY_SIDE = (
-    16  # units that a kernel computes side by side: blocks of 32 in rows of such blocks are 1.2 to 1.4 times as fast
-)
+# units that a kernel computes side by side: blocks of 32 in rows of such blocks are 1.2 to 1.4 times as fast
+_SIDE_BY_SIDE = 16
 _MANY_SQUARES = 16  # along an axis, from which on one more, of few rows, costs less than lines that are shared
 _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
@@ -176,7 +175,11 @@ class TransposedAxis(NamedTuple):
 
 
 def _join_axes(elements: Elements) -> Axes:
-    """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
+    """Join neighbouring axes that all arrays go through in one step; there are two axes at least.
+
+    An array of shape (2, 3, 4) with strides of 480, 160 and 8 bytes has steps of 160 along the first two axes, and so
+    the sizes 6 and 4.
+    """
     strides = elements.x.strides, elements.y.strides
     sizes = [1]
     steps = [[0, 0]]
@@ -200,17 +203,25 @@ def _join_axes(elements: Elements) -> Axes:
 
 
 def _transposed_axis(axes: Axes) -> TransposedAxis | None:
-    """Find the axis of transposed memory; None where neither array has one, or what follows is too short for rows."""
+    """Find the axis of transposed memory; None where neither array has one, or what follows is too short for rows.
+
+    Memory is transposed if its elements lie closest along another axis than the last one, which kernels go along.
+    """
     sizes = axes.sizes
-    for each in (axes.x, axes.y):
-        steps = [abs(step) for step in each]
+    last_axis = len(sizes) - 1
+    for strides in (axes.x, axes.y):
+        steps = [abs(stride) for stride in strides]
         if any(steps):
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
             step = steps[axis]
             last = sizes[-1]
-            alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
-            follow = last if alone else sizes[-2] * last
-            if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
+            # columns are of the last two axes, but of the last one alone if rows are the other, or end within a line,
+            # or if it is too short to be transposed in registers (see `_LANES`)
+            is_short = last < min(_LANES, LINE // step)
+            of_last_alone = axis == last_axis - 1 or sizes[axis] * step < LINE or is_short
+            columns = last if of_last_alone else sizes[-2] * last
+            is_transposed = axis != last_axis and step < steps[-1]
+            if is_transposed and step * 4 <= LINE and columns >= WHOLE_BYTES:
                 return TransposedAxis(axis, step)
     return None
 
@@ -259,7 +270,8 @@ def _squares(axes: Axes, transposed: TransposedAxis, elements: Elements, demands
         pitch_x = _pitch_of(pitch_x)
         pitch_y = _pitch_of(pitch_y)
     line_step_x, line_step_y = (0, 0) if demands.sum_bytes else _line_steps(axes, across, rows)
-    down = -(-sizes[across] // rows) + bool(line_step_x or line_step_y)
+    begins_with_line = line_step_x > 0 or line_step_y > 0
+    down = -(-sizes[across] // rows) + begins_with_line  # one more, as the first rows may be part of a square
     along = -(-columns.row_size // columns.size)
     tiles = _tiles(
         axes,
@@ -335,7 +347,8 @@ def _even_part(size: int, most: int, multiple: int) -> int:
     """Return the size of a part when `size` is cut into the fewest about equal parts of at most `most`.
 
     What is not cut has any size. Else parts are a multiple of `multiple`, except the last one, which may be smaller; 0
-    where `multiple` exceeds `most`.
+    where `multiple` exceeds `most`. Of 100, at most 64 and multiples of 16, the size is 64, and the second part has 36;
+    of multiples of 10 it is 50.
     """
     if size <= most:
         return size

@@ -21,7 +21,7 @@ from fastq.kernels.stochastic_rounding import random_numbers_of
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, make_block_extremes
 from fastq.kernels.traversal.streaming import flush, stage_at, store_tail, streaming_if_possible, write_pointer
 
-_STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # bytes of as many blocks of float32 as are computed side by side
+_STAGE_BYTES = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # of as many blocks of float32 as are computed side by side
 
 
 @traced
@@ -42,7 +42,7 @@ def blocks(spec, operands, args, units):
     following = v.scratch(PREPARED, compute_type(spec, scale))
     streaming = streaming_if_possible(spec, dst, args.streaming)
     args = without_streaming(args)
-    stage = stage_at(v.scratch(_STAGED, types.uint8), v.advance(dst, units.start * size))
+    stage = stage_at(v.scratch(_STAGE_BYTES, types.uint8), v.advance(dst, units.start * size))
     p = units.start
     stop = units.stop
     status = 0

@@ -30,6 +30,7 @@ def place_side_by_side(spec, operands, args, p, rows, room):
 
 @traced
 def _place_results(operands, args, p, rows, room):
+    """Return operands whose results are in a buffer, where they begin as those of no elements."""
     if args.merged == 1:
         return operands
     placed = body.with_memory(operands, room)
@@ -102,6 +103,11 @@ def merge_rows(operands, args, p, rows, beside):
 
 @traced
 def _merge_rows(operands, args, p, rows, beside):
+    """Merge the second half of the rows into the first, as long as halves are whole groups; then row after row.
+
+    Of 24 rows of 4 elements 12 are merged into the other 12. Half of these have 24 elements, which is no multiple of
+    16, so these 12 are merged one after the other.
+    """
     if args.merged == 1:
         return
     n = args.inner

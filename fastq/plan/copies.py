@@ -102,14 +102,14 @@ def plan_repack(
     length = shape[-1] if shape else 1
     operands = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = policy.threads_for(size)
-    codes = op == "repack" and isinstance(dst, StorageFormat)
-    dense = length % code_format.group == 0 or size == length
+    writes_codes = op == "repack" and isinstance(dst, StorageFormat)
+    no_row_parts_a_byte = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(outer=1, length=length, inner=1, block=length, blocks=1, cycle=1, kept_outer=1, parameter_shape=()),
         threshold=threshold,
-        streaming=store_mode(size, src, dst, codes=codes) if memory == NOT_STRIDED else 0,
+        streaming=store_mode(size, src, dst, codes=writes_codes) if memory == NOT_STRIDED else 0,
     )
-    if dense:
+    if no_row_parts_a_byte:
         kernel = load_or_compile_kernel("body.repack.repack_elements", operands, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
         return tile_if_fits(plan, shape, memory, operands)
@@ -129,6 +129,7 @@ def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOpera
 
 
 def _as_integers(element: ElementType) -> ElementType:
+    """Return the integers of the same bits, of floats of a byte or less, which copies need not decode."""
     if isinstance(element, StorageFormat):
         return StorageFormat(element.bits, signed=False) if element.element else element
     return np.dtype(np.uint8) if element.name in FLOAT_FORMATS else element

@@ -81,7 +81,11 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
 
 @traced
 def _first_parameter(args, row):
-    """Return p, so that element j of this row has parameter p + j."""
+    """Return p, so that element j of this row has parameter p + j.
+
+    In blocks of 4 rows of 3 elements, row 5 is in the second block, which has parameters 3, 4 and 5. Its elements are
+    15, 16 and 17, so p is -12.
+    """
     outer = row // args.length
     block = (row - outer * args.length) // args.block
     return ((outer // args.cycle * args.kept_outer + outer % args.kept_outer) * args.blocks + block - row) * args.inner

@@ -2,6 +2,8 @@
 
 A run is a block or a tail. `row_end` is where the row of a run ends, `left` how many blocks that row has from the run
 on, its tail among them.
+
+A row of 10 elements in blocks of 4 has two blocks and a tail of 2. From element 4 on it has 2 blocks left.
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ def left_after_run(args, left):
 
 @traced
 def runs_until(args, i, left, limit):
-    """Return how many runs, from the one that begins at i on, end at `limit` or before."""
+    """Return how many runs, from the one that begins at i on, end at `limit` or before.
+
+    In rows of 10, in blocks of 4, there are 3 from element 4 to 14: a block, a tail, and the first block of the next
+    row.
+    """
     row_end = row_end_of(args, i, left)
     rows = (limit - row_end) // args.length  # -1 if it lies within this one
     return left + rows * args.blocks + (limit - row_end - rows * args.length) // args.block

@@ -60,6 +60,12 @@ def _piece(spec, dst, args):
 
 @traced
 def _visit_runs(spec, operands, args, start, stop):
+    """Visit elements start..stop, run by run, or several short ones at once; return the status.
+
+    Parameters of consecutive runs follow each other up to the end of the outer axes that are kept, so p is computed
+    once for these. Of shape (2, 3, 8) with a parameter for each index of axis 1, `kept_outer` is 3: element 20 is in
+    outer index 2, with parameter 2, and at element 24, in outer index 3, it is parameter 0 again.
+    """
     i = start
     status = 0
     while i < stop:

@@ -20,8 +20,8 @@ _blocks_ahead = v.tuned("prefetch_blocks")  # while codes are written, for the e
 
 _F32 = v.Vec(types.float32, GROUP)
 _ROW = v.Vec(types.float32, BLOCK)
-_STAGED = GROUP * BLOCK  # values of a group
-_ROOM = _STAGED * 4 + 2 * v.LINE  # bytes of a group, of values or blocks, as they are staged
+_GROUP_VALUES = GROUP * BLOCK
+_STAGE_BYTES = _GROUP_VALUES * 4 + 2 * v.LINE  # bytes of a group, of values or blocks, as they are staged
 _SIGN = -(1 << 31)
 _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 
@@ -34,9 +34,9 @@ def quantize_blocks(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
     src = v.advance(operands.src, -units.origin * BLOCK)
     dst = v.advance(operands.dst, -units.origin * spec.nbytes)
-    values_of_few = v.scratch(_STAGED, v.dtype_of(src))
-    bytes_of_few = v.scratch(_ROOM, types.uint8)
-    stage = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * spec.nbytes))
+    values_of_few = v.scratch(_GROUP_VALUES, v.dtype_of(src))
+    bytes_of_few = v.scratch(_STAGE_BYTES, types.uint8)
+    stage = stage_at(v.scratch(_STAGE_BYTES, types.uint8), v.advance(dst, units.start * spec.nbytes))
     p = units.start
     stop = units.stop
     refused = False
@@ -51,7 +51,7 @@ def quantize_blocks(spec, operands, args, units):
             y = bytes_of_few
             for i in range(blocks * BLOCK):
                 v.store(x, i, v.load(src, p * BLOCK + i, v.dtype_of(src)))  # at any address
-            for i in range(blocks * BLOCK, _STAGED):
+            for i in range(blocks * BLOCK, _GROUP_VALUES):
                 x[i] = 0
         refused |= _quantize_group(spec, x, y)
         if blocks < GROUP:

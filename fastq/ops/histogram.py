@@ -115,32 +115,36 @@ class HistogramReduction(NamedTuple):
 
 
 def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> HistogramReduction:
-    """Plan the histograms of the parts of an array, which follow each other."""
+    """Plan the histograms of the parts of an array, which follow each other.
+
+    Threads have parts of their own if these are enough, and else a histogram of each part, as far as there is room.
+    Where there is room still, a part has several, to which neighbouring elements go in turn, so that no addition waits
+    for one to the same bin.
+    """
     size = math.prod(view.shape)
     parts = view.layout.blocks
     length = view.layout.block
     width = 2 * bins
     threads = policy.threads_for(size)
-    alone = enough_for_all(parts, threads)
+    has_own_parts = enough_for_all(parts, threads)
     accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
     nbytes = parts * width * accumulator.itemsize
     tuned = tuning.current()
-    threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
-    partials = 1 if alone else threads
+    threads = threads if has_own_parts else max(1, min(threads, tuned.partial_histograms // nbytes))
+    partials = 1 if has_own_parts else threads
     interleaved = PARTIALS if partials * nbytes * PARTIALS <= tuned.partial_histograms else 1
     kernel = load_or_compile_kernel(
         RUNS, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
     )
-    stride = parts if partials > 1 else 0
     args = kernel_args(
         view.layout,
         bins=bins,
         bin_bits=mantissa_bits(bins),
         counts=width * interleaved,
         interleaved=interleaved,
-        partial_stride=stride,
+        partial_stride=parts if partials > 1 else 0,
     )
-    chunk_multiple = length if alone else 1
+    chunk_multiple = length if has_own_parts else 1
     plan = plan_launch(
         kernel, slots.COUNT_IN_BINS, args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )

@@ -37,20 +37,30 @@ def as_importance_of_columns(importance: Any, shape: tuple[int, ...], group: int
         raise TypeError(f"importance must be float32, not {weights.dtype}")
     with np.errstate(over="ignore", under="ignore"):  # numbers beyond float32 are refused below
         weights = np.require(weights, np.float32, "A")
-    rows = shape[:-1]
-    kept = next(
-        (k for k in range(len(rows), -1, -1) if weights.shape == (*rows[:k], *(1,) * (len(rows) - k), *shape[-1:])), -1
-    )
-    if weights.shape == shape[-1:]:
-        kept = 0
-    if kept < 0 or not shape:
+    own_axes = _axes_with_own_rows(weights.shape, shape)
+    if own_axes is None or not shape:
         raise ValueError(
             f"importance has shape {weights.shape}, but for data of shape {shape} it must be one row, {shape[-1:]}, a "
             "row for each row, or for each index of the first axes, with 1 for the others"
         )
     if weights.size and not (weights.min() >= 0 and weights.max() < np.inf):
         raise ValueError("importance must be finite and not negative")
-    return with_equal_weights_where_all_are_0(weights, group), math.prod(rows[kept:])
+    return with_equal_weights_where_all_are_0(weights, group), math.prod(shape[own_axes:-1])
+
+
+def _axes_with_own_rows(weights: tuple[int, ...], shape: tuple[int, ...]) -> int | None:
+    """Return for how many of the first axes of data importance has rows of its own; None for a shape that fits no data.
+
+    For data of shape (8, 4, 32) importance of shape (8, 4, 32) has rows for each index of two axes, (8, 1, 32) for each
+    index of the first one, and (1, 1, 32) and (32,) have one row for all.
+    """
+    *leading, columns = shape or (0,)
+    if weights == (columns,):
+        return 0
+    for axes in range(len(leading), -1, -1):
+        if weights == (*leading[:axes], *(1,) * (len(leading) - axes), columns):
+            return axes
+    return None
 
 
 def with_equal_weights_where_all_are_0(weights: NDArray[Any], group: int) -> NDArray[Any]:

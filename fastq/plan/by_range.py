@@ -164,20 +164,27 @@ class NewParameters:
     @property
     def finish(self) -> Callable[[Array, Array], tuple[Array, Array]] | None:
         """What turns parameters of kernels into those of callers; None where they are the same."""
-        changes = self.view, self.scale_dtype, self.zero_point_dtype, self.round_to_stored_type
-        return None if all(change is None for change in changes) else self._finish
+        view = self.view
+        scale_dtype = self.scale_dtype
+        zero_point_dtype = self.zero_point_dtype
+        round_to_stored_type = self.round_to_stored_type
+        if all(change is None for change in (view, scale_dtype, zero_point_dtype, round_to_stored_type)):
+            return None
 
-    def _finish(self, scale: Array, zero_point: Array) -> tuple[Array, Array]:
-        if self.round_to_stored_type is not None:
-            self.round_to_stored_type(None, None, scale, zero_point)
-        if self.view is not None:
-            scale = self.view.from_kernel(scale)
-            zero_point = self.view.from_kernel(zero_point)
-        if self.scale_dtype is not None:
-            scale = scale.view(self.scale_dtype)
-        if self.zero_point_dtype is not None:
-            zero_point = zero_point.view(self.zero_point_dtype)
-        return scale, zero_point
+        # a closure, which takes half the time of a method
+        def finish_parameters(scale: Array, zero_point: Array) -> tuple[Array, Array]:
+            if round_to_stored_type is not None:
+                round_to_stored_type(None, None, scale, zero_point)
+            if view is not None:
+                scale = view.from_kernel(scale)
+                zero_point = view.from_kernel(zero_point)
+            if scale_dtype is not None:
+                scale = scale.view(scale_dtype)
+            if zero_point_dtype is not None:
+                zero_point = zero_point.view(zero_point_dtype)
+            return scale, zero_point
+
+        return finish_parameters
 
 
 def _launch_with_ranges_alone(

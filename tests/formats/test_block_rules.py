@@ -56,9 +56,7 @@ def array(dtype):
     return x.astype(FLOAT_FORMATS[dtype].dtype if dtype == "bfloat16" else dtype)
 
 
-@pytest.mark.slow(
-    "compiles 9 kernels a case", quick=lambda name, dtype: (name, dtype) == ("mlx-float mxfp4", "float32")
-)
+@pytest.mark.slow("compiles 9 kernels a case")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("name", CASES)
 def test_codes_scales_and_values(name, dtype):

@@ -136,6 +136,7 @@ def test_magnitudes_are_added_in_turn(module):
 # --- points of grids that are searched for ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles a kernel for each case", quick=lambda module, name: module is reference or name == "IQ3_S")
 @each_module
 @pytest.mark.parametrize("name", GRIDS)
 def test_zeros_do_not_move_what_follows(module, name):

@@ -179,8 +179,16 @@ def test_parts_are_whole_chunks():
     """Storage is decompressed chunk by chunk: a part that cuts one would decompress it again for each part."""
     for shape, chunks in (((40, 6, 50), (7, 2, 20)), ((40, 6, 50), (40, 1, 1)), ((9,), (4,)), ((5, 4), ()), ((), ())):
         numbers = np.arange(math.prod(shape)).reshape(shape)
-        about = {"name": "a", "shape": shape, "scheme": "I64", "nbytes": 0, "original": "I64", "is_quantized": False}
-        one = InChunks(**about, numbers=numbers, cut=chunks)
+        one = InChunks(
+            name="a",
+            shape=shape,
+            scheme="I64",
+            nbytes=0,
+            original_dtype="I64",
+            is_quantized=False,
+            numbers=numbers,
+            cut=chunks,
+        )
         for piece in (1, 30, 500, 1 << 20):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(extent, "PIECE", piece)

@@ -20,6 +20,7 @@ class CachedFile:
     """A file with content that belongs to a key, under which nothing else was ever saved."""
 
     def __init__(self, folder: Path, name: str, key: bytes) -> None:
+        # a key is a SHA-256 digest; 16 of its 64 hexadecimal digits are enough for a name, and the file has it whole
         self.path = folder / f"{name}.{key.hex()[:16]}.code"
         self._key = key
         self.reference = key + name.encode()  # by which another file leads to this one
@@ -44,7 +45,11 @@ class CachedFile:
                 file.write(hashlib.sha256(content).digest() + content)
 
     def follow(self, digest: bytes) -> CachedFile | None:
-        """Return the file whose reference is in this one after this digest; None where there is no such reference."""
+        """Return the file that this one leads to; None unless this one was saved with the same digest.
+
+        The content of a file that leads to another is a digest of the machine and the compiler (`machine_digest`), then
+        the `reference` of the other file: its key and its name.
+        """
         content = self.load() or b""
         key = content[_DIGEST : 2 * _DIGEST]
         name = content[2 * _DIGEST :].decode()

@@ -22,8 +22,9 @@ def code_folder() -> Path | None:
     folder = wanted_folder()
     with contextlib.suppress(OSError):
         if folder is not None and not refusal():
-            for each in reversed((folder, *folder.parents)):  # private, whatever the umask is
-                each.mkdir(0o700, exist_ok=True)
+            # the outermost one first, each of those that are made private: `parents=True` makes parents by the umask
+            for directory in reversed((folder, *folder.parents)):
+                directory.mkdir(0o700, exist_ok=True)
             return folder
     return None
 
@@ -31,7 +32,7 @@ def code_folder() -> Path | None:
 def wanted_folder() -> Path | None:
     """Return the folder in NUMBA_CACHE_DIR, else that of the user's cache; None where the user has no home."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError):  # of `Path.home`
         return (Path(chosen).absolute() if chosen else _user_folder()) / "fastq-kernels"
     return None
 
@@ -65,6 +66,7 @@ def _distrust(status: os.stat_result) -> str:
 
 def read_trusted(path: Path) -> bytes:
     """Read a file of the folder; raise OSError if another user owns it or may write to it, or if it is not plain."""
+    # no link is followed, and to open a pipe does not wait for its other end
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())

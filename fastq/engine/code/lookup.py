@@ -20,7 +20,9 @@ from fastq.engine.code.sources import SOURCES
 from fastq.system import cpu
 from fastq.system.signals import Held
 
-_usual: list[Any] = []  # Numba's settings when it was imported here; none before
+# the settings at the last search of Numba in this process; none before. As long as they are the same, nobody has
+# assigned others to `numba.config`
+_usual: list[Any] = []
 
 
 def leading_file(symbol: str) -> CachedFile | None:
@@ -32,9 +34,12 @@ def leading_file(symbol: str) -> CachedFile | None:
 
 
 def load_or_compile(leading: CachedFile | None, compiled: Callable[[], int], is_native: bool) -> int:
-    """Return the address of code that a file leads to, else of code that Numba finds or compiles.
+    """Return the address of code that the file `leading` leads to, else of code that Numba finds or compiles.
 
-    The file leads to that from now on; for native code it exists then, even if Numba has to be asked again.
+    The file leads to that code from now on. It is used only where Numba's settings are the usual ones and the sources
+    still are as they were read, which its key does not tell. For native code the file exists from now on in any case,
+    empty if need be: that it exists tells `shipped_or_compiled` to pass over the libraries of the package, and an empty
+    one leads nowhere, so Numba is asked.
     """
     global _usual
     with Held():  # what is found is known before a handler raises
@@ -48,7 +53,8 @@ def load_or_compile(leading: CachedFile | None, compiled: Callable[[], int], is_
                 return address
         address = compiled()
         _usual = current_settings() if machine else _usual
-        reference = next((each for each, known in [*in_use.items()] if known == address), b"")
+        # a copy of the items, as other threads may add some; b"" of code that was not saved
+        reference = next((reference for reference, known in [*in_use.items()] if known == address), b"")
         if leading and machine and reference:
             leading.save(machine + reference)
         elif leading and is_native and leading.load() is None:

@@ -12,12 +12,16 @@ from fastq.engine.code.folder import code_folder
 
 @functools.cache
 def tell_user(*, also_in_pipes: bool = False) -> None:
-    """Tell a user who waits, once, that something is compiled, which takes a second or more."""
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # of none, another's or one that is closed
+    """Tell a user who waits, once, that something is compiled, which takes a second or more.
+
+    Whoever reads standard error from a pipe is not told, unless with `also_in_pipes`. The cache makes it once.
+    """
+    # standard error may be None, an object without `isatty`, or closed
+    with contextlib.suppress(AttributeError, OSError, ValueError):
         if also_in_pipes or sys.stderr.isatty():
-            kept = "once for this machine; the code is kept on disk"
-            anew = "in each process; no folder for their code is trusted, as fastq.show_versions() tells"
-            sys.stderr.write(f"fastq: compiling kernels, {kept if code_folder() else anew}\n")
+            if_stored = "once for this machine; the code is if_stored on disk"
+            if_not_stored = "in each process; no folder for their code is trusted, as fastq.show_versions() tells"
+            sys.stderr.write(f"fastq: compiling kernels, {if_stored if code_folder() else if_not_stored}\n")
             sys.stderr.flush()
 
 

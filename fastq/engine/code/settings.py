@@ -27,16 +27,20 @@ def current_settings() -> list[Any]:
 
 def are_default() -> bool:
     """Whether no setting that changes machine code is in the environment, or in the file that Numba reads."""
-    given = {*os.environ}
+    named = {*os.environ}
     with contextlib.suppress(OSError):
         words = re.findall(r"\w+", Path(".numba_config.yaml").read_text(errors="replace"))
-        given |= {f"NUMBA_{word.upper()}" for word in words}
-    return _VARIABLES.isdisjoint(given)
+        named |= {f"NUMBA_{word.upper()}" for word in words}
+    return _VARIABLES.isdisjoint(named)
 
 
 @functools.cache
 def machine_digest() -> bytes:
-    """Return a digest of this CPU and of versions, which decide machine code; nothing where one is not known."""
+    """Return a digest of all that decides machine code besides sources and settings; b"" where one is not known.
+
+    It is made of this CPU, the versions of Numba and llvmlite, and the layout of Python's objects, which
+    `object.__basicsize__` tells: it is larger in a build without the interpreter lock.
+    """
     numba = PathFinder.find_spec("numba")
     folder = Path(numba.origin).parent.parent if numba and numba.origin else None
     # the folders that installers name for versions, as `importlib.metadata` finds them, whose import takes longer

@@ -56,7 +56,12 @@ class Recipe(NamedTuple):
 
 
 def _plain(value: Any) -> Any:
-    """Return what has one representation: of dtypes that are equal, theirs may differ."""
+    """Return the origin of machine code as plain data whose `repr` is the same in every process, for `symbol`.
+
+    A dtype becomes its name, as the `repr` of dtypes that are equal may differ. A function becomes its module and name,
+    as its `repr` has an address. A tuple has the name of its class in front, so that named tuples of different classes
+    differ.
+    """
     if isinstance(value, np.dtype):
         return value.name
     if isinstance(value, FunctionType):
@@ -67,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 _recording: dict[str, Recipe] | None = None  # by their names, if a library will be made
 _native = False  # whether code is compiled for exactly this CPU, also where the package has some
-_known: list[Any] = []  # what `shipped_or_compiled` returned
+_known: list[Any] = []  # what `shipped_or_compiled` returned: functions with a cache of addresses
 _recipes: dict[int, Recipe] = {}  # of functions in use, by their addresses
 
 
@@ -81,24 +86,31 @@ def shipped_or_compiled(import_compile: Callable[[], Compile]) -> Compile:
 
     @functools.lru_cache(None, typed=True)  # named tuples of the same dtypes are equal, whatever their classes
     def address(*arguments: Any) -> int:
+        """Return the address of the machine code for these arguments."""
         recipe = Recipe(import_compile, arguments)
         symbol = recipe.symbol
         if _recording is not None:
             _recording[symbol] = recipe
-            return 1
+            return 1  # in code_address of an address: nothing is called while a library is planned
         leading = leading_file(symbol)
+        # the file exists where `use_native` has compiled this function for exactly this CPU, which is then preferred
         library = None if _native or (leading and os.path.exists(leading.path)) else _library()
+        # None where there is no library, or the function is not in it
         shipped = ctypes.cast(getattr(library, symbol, 0), ctypes.c_void_p).value
-        place = shipped or load_or_compile(leading, recipe.compile_or_load, _native)
-        _recipes[place] = recipe
-        return place
+        code_address = shipped or load_or_compile(leading, recipe.compile_or_load, _native)
+        _recipes[code_address] = recipe
+        return code_address
 
     _known.append(address)
     return address
 
 
 def record() -> dict[str, Recipe]:
-    """Make this process find no more machine code; return the code that it would need from now on."""
+    """Make this process find no more machine code; return the code that it would need from now on, by its names.
+
+    The dictionary fills as code is asked for, which gets 1 as its address: whoever builds a library compiles what is in
+    it.
+    """
     global _recording
     _recording = {}
     return _recording
@@ -124,8 +136,8 @@ def label_of(library: bytes) -> dict[str, Any]:
 @functools.cache
 def _library() -> ctypes.PyDLL | None:
     """Load the library of the best level of this CPU that there is; None where none fits."""
-    for level in cpu.levels() if are_default() else ():
-        path = FOLDER / level.name
+    for cpu_level in cpu.levels() if are_default() else ():  # the best one first
+        path = FOLDER / cpu_level.name
         with contextlib.suppress(OSError, ValueError):  # no such file, or it is damaged
             if json.loads(Path(f"{path}.json").read_text()) == label_of(path.read_bytes()):
                 return _with_numbers(ctypes.PyDLL(str(path)))
@@ -133,9 +145,12 @@ def _library() -> ctypes.PyDLL | None:
 
 
 def _with_numbers(library: ctypes.PyDLL) -> ctypes.PyDLL:
-    """Write the numbers of this CPU to the record of a library that has one."""
+    """Return a library after the numbers of this CPU were written to its record, if it has one.
+
+    Its kernels read them there (`fastq.engine.simd.tuned`): the library was made on another CPU of this level.
+    """
     numbers = tuning.numbers()
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError):  # it has none
         record = ctypes.c_int64.in_dll(library, tuning.RECORD)  # its first number
         ctypes.memmove(ctypes.addressof(record), numbers.ctypes.data, numbers.nbytes)
     return library
@@ -156,8 +171,8 @@ def use_native() -> Iterator[None]:
     global _native
     if code_folder() is None:
         raise OSError("there is no folder for machine code that only this user can write to: see fastq.show_versions()")
-    for each in _known:
-        each.cache_clear()
+    for cached_address in _known:  # what was found before may be of the library
+        cached_address.cache_clear()
     _native = True
     try:
         yield

@@ -40,6 +40,11 @@ _modified = operator.attrgetter("st_mtime_ns", "st_size", "st_ino")  # what an e
 
 
 def _edited_since_imported(name: str, path: Path) -> bool:
+    """Return whether a module that is imported already may have other code than its file has now.
+
+    Such a file changed after this process began (`imports.STARTED`): the module may have been imported before or after
+    that.
+    """
     loaded = getattr(sys.modules.get(name), "__file__", None)
     return loaded == str(path) and path.stat().st_ctime_ns > imports.STARTED
 
@@ -55,6 +60,11 @@ class Sources:
         self.checksum = hashlib.sha256(repr(checksums).encode()).hexdigest()  # of all of them
 
     def _read(self) -> Iterator[tuple[str, SourceFile]]:
+        """Yield the names of modules and their sources, as they are now.
+
+        A source that may differ from the module in memory has () as its status, which no file has: it counts as edited
+        for good.
+        """
         for path in sorted(path for room in _ROOMS for path in (self.package / room).rglob("*.py")):
             parts = path.relative_to(self.package.parent).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -67,9 +77,9 @@ class Sources:
         None where a source is missing, or was edited since it was read or imported.
         """
         inside = f"{self.package.name}."
-        always = tuple(f"{inside}{each}." for each in _ALWAYS)
-        roots = {each for each in self.read if f"{each}.".startswith(always)}
-        roots |= {each for each in modules if each.startswith(inside)}
+        always = tuple(f"{inside}{room}." for room in _ALWAYS)
+        roots = {module for module in self.read if f"{module}.".startswith(always)}
+        roots |= {module for module in modules if module.startswith(inside)}
         if not self.read or not roots <= self.read.keys():
             return None
         try:
@@ -88,7 +98,10 @@ class Sources:
         return False
 
     def _with_imports(self, roots: set[str]) -> set[str]:
-        """Return modules and all that they import, with the packages that they are in."""
+        """Return modules and all that they import, directly or not, with the packages that they are in.
+
+        A name that is no module, such as that of a function that is imported, is in no source, and drops out.
+        """
         reached = set[str]()
         ahead = _with_packages(roots)
         while ahead := (ahead & self.read.keys()) - reached:
@@ -100,21 +113,26 @@ class Sources:
 
 
 def _with_packages(names: Iterable[str]) -> set[str]:
-    """Return names of modules and those of the packages that they are in."""
+    """Return names of modules and those of the packages that they are in: of "fastq.a.b" also "fastq.a".
+
+    The outermost package is left out: its own file is in no room, and so not among the sources.
+    """
     return {name.rsplit(".", n)[0] for name in names for n in range(name.count("."))}
 
 
 def _imports_of(source: SourceFile, package: str) -> list[str]:
-    """Return names that a source imports from the package, or may.
+    """Return the full names of what a source imports from the package at the beginning of a line.
 
-    What a function of it imports is not among them: the types of a kernel name that.
+    ``from fastq.a import b`` gives "fastq.a.b", whether b is a module or not: names of no module drop out later. What a
+    function imports, in lines that are indented, is not among them: the types of a kernel name that. Raise OSError if
+    the file was edited.
     """
     content = source.path.read_bytes()
     if hashlib.sha256(content).hexdigest() != source.checksum:
         raise OSError(f"{source.path} was edited")
     imports = re.findall(rf"^(?:from ({package}[\w.]*) )?import ([\w., ]+|\([^)]*\))", content.decode(), re.MULTILINE)
     named = {f"{module}.{name}" if module else name for module, names in imports for name in _NAME.findall(names)}
-    return sorted(each for each in named if each.startswith(f"{package}."))
+    return sorted(full_name for full_name in named if full_name.startswith(f"{package}."))
 
 
 _NAME = re.compile(r"[\w.]+")

@@ -27,9 +27,10 @@ from fastq.engine.jit.options import TARGET, compiling
 
 
 def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> CachedFile | None:
-    """Return where machine code is kept; its key is all that decides it.
+    """Return the file where the machine code of a function for these types is kept; None where it cannot be.
 
-    Numba's own key leaves out what a function calls, and the options.
+    Its key is all that decides the code: the function and what its closure holds, the types, the sources of all modules
+    that they are from, versions, and settings. Numba's own key leaves out what a function calls, and the options.
     """
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
@@ -42,13 +43,20 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
 
 
 def _name(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
-    """Return what a function is called: by the loop that a type among its arguments chooses, else by its own name."""
+    """Return what a function is called: by the loop that a type among its arguments names, else by its own name.
+
+    The name is that of its last module and its own, such as "build.entry".
+    """
     origin = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
     return f"{origin.__module__.rpartition('.')[2]}.{origin.__qualname__}"
 
 
 def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
-    """Return what tells apart functions of one name, and those of modules that have no digest."""
+    """Return the bytecode, names and constants of a function, and of those within it, as part of a key.
+
+    They tell apart functions that were made by one maker under one name, and those of modules that have no digest.
+    `doc` is its docstring, which is among the constants and changes nothing.
+    """
     constants = []
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -92,11 +100,11 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
     To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
     that it knows before.
     """
-    key = getattr(function, "function", function), result, arguments  # of one that is declared
+    key = getattr(function, "function", function), result, arguments  # of a `TracedFunction` its own function
     address = _functions.get(key)
     if address is None:
         with compiling():
-            address = _functions.get(key)  # by another thread, meanwhile
+            address = _functions.get(key)  # another thread may have compiled it meanwhile
             if address is None:
                 address = _functions[key] = _load_or_compile(*key)
     return address
@@ -108,6 +116,7 @@ def functions_in_memory() -> int:
 
 
 def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> int:
+    """Load the machine code of a function from its file, else compile and save it; return its address."""
     file = _file(function, result, arguments)
     code = file.load() if file else None
     if code is None:
@@ -117,7 +126,8 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
         if file:
             file.save(code)
     address = in_memory(code)
-    if file and function.__module__ in SOURCES.read:  # those of others are in no checksum
+    # a leading file is found by the checksum of all `SOURCES`, which other modules are not part of
+    if file and function.__module__ in SOURCES.read:
         in_use[file.reference] = address
     return address
 
@@ -133,7 +143,10 @@ class Listing(NamedTuple):
 
 @functools.cache
 def listing(address: int) -> Listing:
-    """Return the origin of the function of `kernel` at an address; it is compiled once more, for this CPU."""
+    """Return the origin of the function at an address; it is compiled once more, for this CPU.
+
+    A function of a library of the package was not compiled here: its recipe compiles it, at another address.
+    """
     if recipe := found_functions().get(address):
         address = recipe.compile_or_load()
     function, result, arguments = next(key for key, known in _functions.items() if known == address)

@@ -50,7 +50,11 @@ class Python:
         self._function = FunctionType(code, globals_of(function), function.__name__, function.__defaults__, cells)
 
     def emit(self, inner: Function, arguments: tuple[Any, ...], hints: Hints) -> Any:
-        """Emit it into a function that is being emitted; return the result."""
+        """Emit it into a function that is being emitted; return the result.
+
+        `inner` and `hints` are for `FunctionSource.emit`, in whose place this stands: the code of Python finds the
+        former by itself.
+        """
         return self._function(*arguments)
 
 
@@ -101,7 +105,11 @@ class Unit:
         self.count = 0  # by which functions are named
 
     def variant(self, callee: TracedFunction, args: tuple[Any, ...], literal: bool) -> Variant | Exception:
-        """Return the variant of a function for arguments, or why there is none."""
+        """Return the variant of a function for arguments, or the error for which there is none.
+
+        With `literal` each integer among the arguments is a constant of the code, else a parameter of its type. An
+        error is kept, too: the function is not emitted again to find the same one.
+        """
         key = callee.body, literal, tuple(_argument_key(arg, literal) for arg in args)
         variant = self.variants.get(key)
         if variant is None:
@@ -115,6 +123,11 @@ class Unit:
         return variant
 
     def _make_variant(self, callee: TracedFunction, args: tuple[Any, ...], literal: bool) -> Variant:
+        """Emit a function until no variable of a loop needs a wider type.
+
+        Each attempt that finds one adds it to `hints` before it raises `WiderTypeError`, and the next one begins with
+        it.
+        """
         hints: Hints = {}
         while True:
             try:
@@ -123,7 +136,11 @@ class Unit:
                 continue
 
     def _emit_variant(self, callee: TracedFunction, args: tuple[Any, ...], literal: bool, hints: Hints) -> Variant:
-        """Emit a function for arguments, as one of LLVM where that can be."""
+        """Emit a function for arguments, as one of LLVM where that can be.
+
+        A large one, or one with branches, is called. One without instructions or values is its result alone. One that
+        has memory on the stack is emitted at each call anew. All others are inlined.
+        """
         kinds = [kind_of(leaf) for leaf in leaves(args) if is_parameter(leaf, literal)]
         self.count += 1
         inner = Function(self, f"{self.prefix}{callee.function.__name__}.{self.count}", kinds)
@@ -137,6 +154,7 @@ class Unit:
             inner.remove()
             raise
         if inner.weight > _LIMIT or inner.branches:
+            # it is not inlined, so a call adds one instruction to its caller
             return Variant(inner.function, result, 1)
         if not inner.weight and not returned:
             inner.remove()
@@ -159,7 +177,7 @@ class Unit:
     ) -> ir.Function:
         """Emit a function of this name and of these types, which calls a function with constants before its arguments.
 
-        It returns a value of the type of the result, or a structure that has it.
+        It returns a value of the type of the result; with `in_structure` a structure whose one field is that value.
         """
         callee = function if isinstance(function, TracedFunction) else TracedFunction(function)
         entry = Function(self, name, list(arguments))
@@ -188,7 +206,7 @@ def is_parameter(leaf: Any, literal: bool) -> bool:
 
 
 def _argument_key(item: Any, literal: bool) -> Any:
-    """Return what of an argument decides the code."""
+    """Return what of an argument decides the code: the type of a value, a constant itself."""
     if isinstance(item, tuple):
         return type(item), tuple(_argument_key(part, literal) for part in item)
     if isinstance(item, Value) or is_parameter(item, literal):
@@ -201,8 +219,8 @@ class Function:
 
     def __init__(self, unit: Unit, name: str, kinds: list[types.Type]) -> None:
         self.unit = unit
-        self.weight = 0
-        self.branches = False
+        self.weight = 0  # instructions so far, with those of functions that are inlined
+        self.branches = False  # whether it has more than one block
         self.function = ir.Function(unit.module, ir.FunctionType(ir.VoidType(), [llvm_of(k) for k in kinds]), name)
         unit.module.globals[name] = _Definition(self.function)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
@@ -222,7 +240,12 @@ class Function:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call(self, callee: TracedFunction, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Emit the call of a function, for types without literals, or for literals where it cannot be emitted so."""
+        """Emit the call of a function; return its result.
+
+        Integers that are constants are passed as values, so that one variant serves all of them; only where the
+        function cannot be emitted so is it emitted for these integers. A function that has loops, or in which Python
+        would have to choose by a value, is emitted from its source.
+        """
         if named or len(args) != callee.function.__code__.co_argcount:
             bound = inspect.signature(callee.function).bind(*args, **named)
             bound.apply_defaults()
@@ -253,12 +276,12 @@ class Function:
             return variant.result
         passed = [self._as_value(leaf)._ir for leaf in leaves(args) if is_parameter(leaf, literal)]
         returned = self.builder.call(variant.function, passed)
-        places = [leaf for leaf in leaves(variant.result) if isinstance(leaf, Value)]
-        if not places:
+        results = [leaf for leaf in leaves(variant.result) if isinstance(leaf, Value)]
+        if not results:
             return variant.result
-        one = len(places) == 1
-        parts = [returned] if one else [self.builder.extract_value(returned, k) for k in range(len(places))]
-        values = iter([Value(place._kind, part) for place, part in zip(places, parts, strict=True)])
+        is_one = len(results) == 1  # else they are the fields of a structure, see `finish`
+        parts = [returned] if is_one else [self.builder.extract_value(returned, k) for k in range(len(results))]
+        values = iter([Value(result._kind, part) for result, part in zip(results, parts, strict=True)])
         filled = (next(values) if isinstance(leaf, Value) else leaf for leaf in leaves(variant.result))
         return with_leaves(variant.result, filled)
 
@@ -273,7 +296,7 @@ class Function:
         return with_leaves(result, (original(leaf) for leaf in leaves(result)))
 
     def finish(self, result: Any) -> list[Value]:
-        """Emit the return of a result; return its values."""
+        """Emit the return of the values in a result, as a structure if they are several; return these values."""
         returned = [leaf for leaf in leaves(result) if isinstance(leaf, Value)]
         kinds = [llvm_of(value._kind) for value in returned]
         if not returned:
@@ -293,7 +316,7 @@ class Function:
         return returned
 
     def instruct(self, instruction: Instruction, args: tuple[Any, ...]) -> Any:
-        """Emit an instruction."""
+        """Emit an instruction for its arguments; constants pass as values, or as literals where it takes no values."""
         failure = sig = None
         for literal in (False, True):
             kinds = tuple(kind_of(arg, literal=literal) for arg in args)
@@ -335,6 +358,7 @@ class Function:
         return stand_in(getattr(kind, name))
 
     def _field(self, record: Value, name: str) -> Any:
+        """Emit the reading of a field of a record."""
         self.weight += 1
         kind = record._kind.typeof(name)
         word = ir.IntType(32)
@@ -443,14 +467,15 @@ class Function:
         return (not bit) if isinstance(bit, bool) else Value(types.boolean, self.builder.not_(bit))
 
     def chain(self, symbols: tuple[str, ...], *operands: Callable[[], Any]) -> Any:
-        """Emit ``a < b < c``."""
+        """Emit ``a < b < c``; each operand is evaluated once, and only if the comparisons before it are true."""
 
         def compare(left: Any, k: int) -> Any:
+            """Emit the comparison of operand k with the next one, and those after it."""
             right = operands[k + 1]()
-            first = getattr(operator, symbols[k])(left, right)
+            is_true = getattr(operator, symbols[k])(left, right)
             if k + 1 == len(symbols):
-                return first
-            return self.all_of(lambda: first, lambda: compare(right, k + 1))
+                return is_true
+            return self.all_of(lambda: is_true, lambda: compare(right, k + 1))
 
         return compare(operands[0](), 0)
 
@@ -474,6 +499,7 @@ def _kind_of_joined(parts: tuple[Any, ...]) -> types.Type | None:
 
 
 def _are_equal(constants: tuple[Any, ...]) -> bool:
+    """Return whether constants are equal and of one type: 1, 1.0 and True are equal, but not the same code."""
     first = constants[0]
     return all(type(constant) is type(first) and bool(constant == first) for constant in constants)
 

@@ -69,6 +69,7 @@ class Instruction:
 
 
 def _refuse_call_from_python(function: Any) -> None:
+    """Raise NotImplementedError unless a function is being emitted."""
     if not is_emitting():
         raise NotImplementedError(f"{function.__name__} exists in compiled code only")
 
@@ -86,10 +87,12 @@ def traced(function: Callable[..., Any]) -> Any:
 def instruction(typed: Callable[..., Any], name: str = "", doc: str = "") -> Callable[[Callable[..., Any]], Any]:
     """Declare an instruction by its emitter, ``f(context, builder, sig, *values)``; without a result it returns None.
 
-    `typed` gives the signature for the types of arguments, None for others. What makes several has a name for each.
+    `typed` gives the signature for the types of arguments, None for others. Whoever makes several instructions with one
+    emitter passes the name and the docstring of each.
     """
 
     def declare(emit: Callable[..., Any]) -> Instruction:
+        """Make the instruction; its parameters are those of the emitter but for context, builder and sig."""
         _, _, _, *parameters = inspect.signature(emit).parameters.values()
         return Instruction(typed, emit, inspect.Signature(parameters), name or emit.__name__, doc or emit.__doc__)
 

@@ -80,7 +80,7 @@ def original(item: Any) -> Any:
 
 
 def _type_or_constant(item: Any) -> Any:
-    """Return what functions of types get for an item."""
+    """Return what a function that is not traced gets for an item: the type of a value, else the constant itself."""
     if has_values(item):
         return kind_of(item)
     if isinstance(item, tuple) and any(map(callable, item)):
@@ -119,7 +119,10 @@ def cells_of(function: FunctionType) -> dict[str, Any]:
 
 
 def _extreme(is_better: Callable[[Any, Any], Any], native: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what stands for ``min`` or ``max``, which take the first one of equals."""
+    """Return what stands for ``min`` or ``max``, which take the first one of equals.
+
+    `is_better` is ``<`` or ``>``, which is false of equals; `native` computes with constants.
+    """
 
     def extreme(*items: Any, **named: Any) -> Any:
         items = tuple(items[0]) if len(items) == 1 else items
@@ -138,16 +141,19 @@ def _extreme(is_better: Callable[[Any, Any], Any], native: Callable[..., Any]) -
 
 
 def _isinstance(item: Any, kind: Any) -> bool:
+    """Stand for ``isinstance``; of a value its Numba type is looked at."""
     return isinstance(item._kind if isinstance(item, Value) else original(item), kind)
 
 
 def _float(item: Any) -> Any:
+    """Stand for ``float``: a value is converted at run time."""
     if not isinstance(item, Value):
         return float(item)
     return Value(types.float64, llvm_value(function_being_emitted().builder, item, types.float64))
 
 
 def _int(item: Any) -> Any:
+    """Stand for ``int``: a value is converted at run time."""
     if not isinstance(item, Value):
         return int(item)
     return Value(types.int64, llvm_value(function_being_emitted().builder, item, types.int64))

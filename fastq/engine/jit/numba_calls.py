@@ -47,9 +47,11 @@ def numba_intrinsic(
     """
 
     def typing(context: Any, *kinds: Any) -> Any:
+        """Return the signature for these types of arguments, and what emits a call, as Numba asks."""
         return result(*map(types.unliteral, kinds)), lower
 
     def lower(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        """Emit a call into the module of the caller; of an array a pointer to its first element is passed."""
         passed = []
         kinds = []
         for kind, value in zip(sig.args, values, strict=True):
@@ -66,6 +68,7 @@ def numba_intrinsic(
         builder.call(_entry_in(builder.module, after, (), (types.int64,), types.int64), [_result_of(builder, state)])
         return _result_of(builder, returned)
 
+    # Numba takes the number of arguments from the signature: those of the traced function without the constants
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = [*inspect.signature(function).parameters.values()]
     vars(typing)["__signature__"] = inspect.Signature([context, *parameters[len(constants) :]])

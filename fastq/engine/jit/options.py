@@ -41,6 +41,7 @@ def current_target() -> Target:
 
 
 def _host_features() -> str:
+    """Return LLVM's features of this CPU as one string, without AVX where Numba's settings disable it."""
     try:
         features = binding.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know those of every CPU

@@ -42,6 +42,10 @@ def llvm_of(kind: types.Type) -> ir.Type:
 
 
 def _llvm_of(kind: types.Type) -> ir.Type:
+    """Return the LLVM type of values of a type, which is no literal.
+
+    A bool in memory is a byte, as in NumPy, but a bit in a register. A record is referred to by its address.
+    """
     if is_nothing(kind):
         return BYTE.as_pointer()
     if (own := getattr(kind, "llvm", None)) is not None:
@@ -117,8 +121,8 @@ def cast(builder: Any, value: Any, source: types.Type, target: types.Type) -> An
     to = llvm_of(target)
     if isinstance(source, types.BaseTuple) and isinstance(target, types.BaseTuple):
         parts = [
-            cast(builder, builder.extract_value(value, k), *each)
-            for k, each in enumerate(zip(source.types, target.types, strict=True))
+            cast(builder, builder.extract_value(value, k), *source_and_target)
+            for k, source_and_target in enumerate(zip(source.types, target.types, strict=True))
         ]
         return make_tuple(builder, target, parts)
     if is_nothing(source) and is_nothing(target):
@@ -144,7 +148,8 @@ def joint_type(kinds: list[types.Type]) -> types.Type:
     """Return the type of a variable that has values of all these, of which it holds each.
 
     It is the wider one of integers of one sign, a wider signed one for both signs, where a bool counts as one bit, or
-    the wider float. Others are refused.
+    the wider float. Others are refused. So int32 and uint16 give int32, as do int32 and a bool; uint32 and int32 are
+    refused, as neither holds the numbers of both.
     """
     first, *others = kinds
     for each in others:
@@ -173,6 +178,7 @@ vector_operators: dict[Any, tuple[Any, Any]] = {}  # of `fastq.engine.simd`: typ
 
 def operation(symbol: Any, kinds: list[types.Type]) -> tuple[types.Type, list[types.Type], Emit]:
     """Return the type of an operator's result, those of its operands, and what emits it."""
+    # a Vec among them
     if any(hasattr(kind, "n") for kind in kinds):
         typed, emit = vector_operators[symbol]
         sig = typed(*kinds)
@@ -204,6 +210,12 @@ def operation(symbol: Any, kinds: list[types.Type]) -> tuple[types.Type, list[ty
 
 
 def _common(symbol: Any, kinds: list[types.Type]) -> types.Type:
+    """Return the type that scalar operands are converted to, as Numba does; it is that of the result.
+
+    Floats give the wider one; a float and an integer give float64, unless the integer has fewer than 32 bits, which is
+    refused. Integers are computed in 64 bits, unsigned if none is signed; the amount of a shift does not count. Signed
+    and unsigned numbers are compared as int64, which does not hold all of uint64.
+    """
     floats = [kind for kind in kinds if isinstance(kind, types.Float)]
     if floats:
         if len(floats) < len(kinds):
@@ -247,11 +259,14 @@ _ON_FLOATS: dict[Any, Callable[[Any, Any, list[Any]], Any]] = {
 
 
 def _quotient_and_remainder(builder: Any, kind: types.Type, values: list[Any]) -> tuple[Any, Any]:
-    """Emit quotient and remainder, rounded down; 0 where the divisor is 0."""
+    """Emit quotient and remainder, rounded down as Python does, -7 // 2 = -4; 0 where the divisor is 0.
+
+    LLVM rounds towards zero: where the remainder is not 0 and its sign is not the divisor's, the quotient is one less.
+    """
     a, b = values
     zero = ir.Constant(a.type, 0)
-    guard = not (isinstance(b, ir.Constant) and b.constant)
-    if guard:
+    may_be_zero = not (isinstance(b, ir.Constant) and b.constant)
+    if may_be_zero:
         is_zero = builder.icmp_unsigned("==", b, zero)
         b = builder.select(is_zero, ir.Constant(a.type, 1), b)
     if kind.signed:
@@ -264,16 +279,18 @@ def _quotient_and_remainder(builder: Any, kind: types.Type, values: list[Any]) -
     else:
         quotient = builder.udiv(a, b)
         rest = builder.urem(a, b)
-    if guard:
+    if may_be_zero:
         quotient, rest = (builder.select(is_zero, zero, each) for each in (quotient, rest))
     return quotient, rest
 
 
 def _shift_right(builder: Any, kind: types.Type, values: list[Any]) -> Any:
+    """Emit a shift to the right, which keeps the sign of a signed integer."""
     return (builder.ashr if kind.signed else builder.lshr)(*values)
 
 
 def _magnitude(builder: Any, kind: types.Type, values: list[Any]) -> Any:
+    """Emit the magnitude of an integer."""
     (value,) = values
     if not kind.signed:
         return value

@@ -24,7 +24,10 @@ Hints = dict[Any, Any]  # types of variables of loops that have to be wider than
 
 
 def has_loops(function: FunctionType) -> bool:
-    """Return whether a function has loops that could be others than Python's."""
+    """Return whether a function has statements that are loops, which may have to be loops of LLVM.
+
+    Only loops jump backward. A lambda has none, and its source cannot be told from that of others in its line.
+    """
     if function.__name__ == "<lambda>":
         return False
     jumps = (each for each in dis.get_instructions(function) if each.opcode in dis.hasjrel)
@@ -48,7 +51,10 @@ _COMPARISONS = {
 
 
 class _Expressions(ast.NodeTransformer):
-    """Puts calls of `Function` for the expressions that choose."""
+    """Replaces the expressions that choose by calls of methods of `Function`: ``a and b`` by ``all_of(a, b)``.
+
+    Operands that Python evaluates only if need be are functions without parameters.
+    """
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         return _call("all_of" if isinstance(node.op, ast.And) else "any_of", [], map(self.visit, node.values))
@@ -69,9 +75,10 @@ class _Expressions(ast.NodeTransformer):
 
 
 def _call(name: str, first: list[ast.expr], thunks: Any) -> ast.expr:
-    none = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    """Return ``__emission__.name(*first, lambda: thunk, ...)``, a call of a method of `Function`."""
+    no_parameters = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     function = ast.Attribute(ast.Name("__emission__", ast.Load()), name, ast.Load())
-    return ast.Call(function, [*first, *(ast.Lambda(none, each) for each in thunks)], [])
+    return ast.Call(function, [*first, *(ast.Lambda(no_parameters, thunk) for thunk in thunks)], [])
 
 
 class _Snippet:
@@ -121,9 +128,14 @@ class FunctionSource:
         return _Run(inner, self, arguments, hints).result()
 
     def _value(self, node: ast.expr) -> _Snippet:
+        """Compile an expression; the snippet returns its value."""
         return _Snippet(ast.Expression(_Expressions().visit(node)), self._file)
 
     def _statements(self, nodes: list[ast.stmt]) -> list[Any]:
+        """Return statements as tuples for `_Run`; those that do not branch are run by Python, as one part.
+
+        Docstrings and other constants are left out.
+        """
         statements: list[Any] = []
         plain: list[ast.stmt] = []
         for node in nodes:
@@ -136,11 +148,16 @@ class FunctionSource:
         return statements + self._plain(plain)
 
     def _plain(self, nodes: list[ast.stmt]) -> list[Any]:
+        """Return the tuple of statements that Python runs as they are, in a list; an empty list without any."""
         if not nodes:
             return []
         return [("plain", _Snippet(ast.Module([_Expressions().visit(node) for node in nodes], []), self._file))]
 
     def _statement(self, node: Any) -> Any:
+        """Return the tuple of a statement that branches: the name of a method of `_Run`, and its arguments.
+
+        The rest after `match` is of ``for``: over a range, or over a tuple.
+        """
         match node:
             case ast.Return():
                 return "return", self._value(node.value) if node.value else None
@@ -259,6 +276,7 @@ class _Run:
         return self.builder.block, {name: self.variables[name] for name in names}
 
     def _restore(self, values: dict[str, Any]) -> None:
+        """Make variables those of another place (`_end`): what is not among them was not set there."""
         for name in self.locals:
             self.variables.pop(name, None)
         self.variables |= values
@@ -266,6 +284,7 @@ class _Run:
     # Each method from here on emits a statement, and returns whether what follows is reached.
 
     def _block(self, statements: list[Any]) -> bool:
+        """Emit statements up to one after which nothing is reached."""
         return all(getattr(self, f"_{name}")(*arguments) for name, *arguments in statements)
 
     def _plain(self, statements: _Snippet) -> bool:
@@ -292,7 +311,7 @@ class _Run:
         self.inner.branches = True
         blocks = [self.builder.append_basic_block() for _ in range(2)]
         self.builder.cbranch(condition, *blocks)
-        _, before = self._end()
+        _, before = self._end()  # the variables with which both branches begin
         ends = []
         for block, statements in zip(blocks, (body, other), strict=True):
             self.builder.position_at_end(block)
@@ -302,7 +321,7 @@ class _Run:
         return self._join(ends)
 
     def _join(self, ends: list[End]) -> bool:
-        """Go on where blocks end."""
+        """Go on where blocks end, with the variables that are set at all their ends; False where none does."""
         if not ends:
             return False
         block = self.builder.append_basic_block()
@@ -329,6 +348,7 @@ class _Run:
         return self._join([*loop.breaks, *self._ends_if(reached)]) if loop.breaks else reached
 
     def _ends_if(self, reached: bool) -> list[End]:
+        """Return the end of this block in a list, if it is reached."""
         return [self._end()] if reached else []
 
     def _while(self, test: _Snippet, body: list[Any], assigned: set[str]) -> bool:
@@ -338,6 +358,7 @@ class _Run:
         return self._loop(id(test), assigned, condition, lambda: self._block(body), lambda: None)
 
     def _range(self, target: _Snippet, bounds: _Snippet, body: list[Any], assigned: set[str]) -> bool:
+        """Emit a loop over a range, as one that counts a hidden variable, which a body cannot change."""
         start, stop, step = _start_stop_step(*bounds.run(self.variables))
         limit = Value(types.int64, llvm_value(self.builder, stop, types.int64))
         counter = f"__next_{id(target)}__"  # loops may be within loops
@@ -369,7 +390,11 @@ class _Run:
         turn: Callable[[], bool],
         count: Callable[[], None],
     ) -> bool:
-        """Emit a loop: its turn while a condition is true, and after each turn what counts."""
+        """Emit a loop: its turn while a condition is true, and after each turn what counts.
+
+        `key` names the loop among `hints`, and `assigned` are the names that its body sets, which it carries from turn
+        to turn. A condition that is constant has no exit: where it is false, nothing is emitted but a block.
+        """
         builder = self.builder
         self.inner.branches = True
         carried = _Carried(self, key, sorted({*assigned} & self.locals & self.variables.keys()))
@@ -378,7 +403,7 @@ class _Run:
         exits: list[End] = []
         if isinstance(bit, bool):
             if not bit:
-                return True
+                return True  # what follows goes on in the header, to which nothing returns
         else:
             _, variables = self._end()
             inside = builder.append_basic_block()
@@ -417,6 +442,7 @@ class _Carried:
     def __init__(self, run: _Run, key: int, names: list[str]) -> None:
         self._run = run
         self._names = names
+        # leaves before the loop, by name: what the variable is a tuple of, or itself
         self._forms = {name: list(leaves(run.variables[name])) for name in names}
         self._wider = run.hints.setdefault(key, {})  # types, by name and number of the leaf
         self._phis: dict[tuple[str, int], Any] = {}  # values of LLVM, likewise, with their types
@@ -458,6 +484,7 @@ class _Carried:
                     raise UntraceableError(f"{name} changes in a loop")
 
     def _add_leaf(self, name: str, k: int, leaf: Any) -> None:
+        """Have the next turn begin with a leaf as it is; raise WiderTypeError if the type so far does not hold it."""
         kind, phi = self._phis[name, k]
         wider = joint_type([kind, kind_of(leaf)])
         if wider != kind:

@@ -51,6 +51,7 @@ class Value:
         raise RunTimeChoiceError("a value is known at run time only")
 
     def _python_value(self, *_: Any) -> Any:
+        """Refuse what Python asks a number or a sequence for, such as ``int(value)``."""
         raise UntraceableError("a value is known at run time only")
 
     __iter__ = __len__ = __index__ = __int__ = __float__ = _python_value
@@ -116,7 +117,10 @@ def is_number(item: Any) -> bool:
 
 
 def kind_of(item: Any, *, literal: bool = False) -> types.Type:
-    """Return the Numba type of a value, of a constant, or of a tuple of them."""
+    """Return the Numba type of a value, of a constant, or of a tuple of them.
+
+    With `literal` the type of an integer or a bool is that of this one number, for instructions that need a constant.
+    """
     if isinstance(item, Value):
         return item._kind
     if isinstance(item, bool):
@@ -179,7 +183,7 @@ def leaves(item: Any) -> Iterator[Any]:
 
 
 def with_leaves(item: Any, parts: Iterator[Any]) -> Any:
-    """Return an item of the same form with other leaves."""
+    """Return an item of the same form with other leaves: the next ones of `parts`, in the order of `leaves`."""
     if isinstance(item, tuple):
         fields = [with_leaves(part, parts) for part in item]
         return type(item)(*fields) if hasattr(item, "_fields") else tuple(fields)

@@ -30,6 +30,7 @@ STANDARD = -1  # for the compiled function that sets the floating-point mode: th
 
 
 def _import_function_address() -> Compile:
+    """Import what compiles functions, and with it Numba: only where there is no machine code of one."""
     from fastq.engine.runtime.instructions import function_address
 
     return function_address
@@ -42,6 +43,7 @@ _function_address = shipped_or_compiled(_import_function_address)
 
 
 def _word(item: object, k: int) -> int:
+    """Return 64 bit word k of an object in memory."""
     return ctypes.c_int64.from_address(id(item) + 8 * k).value
 
 
@@ -55,11 +57,11 @@ def keeps_value(dtype: np.dtype[Any]) -> bool:
 
 def check_abi() -> None:
     """Raise ImportError unless fields are where compiled code reads them."""
-    words = (sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)) == ("cpython", "little", 8)
+    build = sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)
     array = np.arange(3.0)
     scalars = [np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "i8")]
     if not (
-        words
+        build == ("cpython", "little", 8)
         and all(_word(item, TYPE) == id(type(item)) for item in (array, 1.5, 1, None, array[0]))
         and _word(array, DATA) == array.ctypes.data
         and ctypes.string_at(id(1.5) + 8 * VALUE, 8) == np.array(1.5).tobytes()
@@ -127,7 +129,11 @@ def clock() -> int:
 
 
 def new_acquired_lock() -> int:
-    """Allocate an acquired PyThread lock and return its address."""
+    """Allocate an acquired PyThread lock and return its address.
+
+    A thread that acquires it once more sleeps until another one releases it, which is how workers and callers are
+    woken.
+    """
     allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
     kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
     acquire = kind(("PyThread_acquire_lock", ctypes.pythonapi))
@@ -193,18 +199,25 @@ def _in_mode(function: Callable[P, T], ignores_errors: bool) -> Callable[P, T]:
     return wrapper
 
 
+# global names: Python itself would compute a sum of numbers that are written out, once, in the mode at that time
 _ONE = 1.0
 _SMALL = 2.0**-60
 _LEAST_NORMAL = 2.0**-1022
 
 
 def _is_standard() -> bool:
-    """Whether sums are rounded to nearest and subnormal numbers are kept; found without compiled code, to save time."""
+    """Return whether sums are rounded to nearest and subnormal numbers are kept.
+
+    It is found without compiled code, to save time. To nearest, 2**-60 changes nothing of 1; rounded up or down, a sum
+    or a difference is the next float. Where subnormal numbers count as 0, half of the least normal number is 0, or its
+    double is.
+    """
     subnormal = _LEAST_NORMAL * 0.5
     return _ONE + _SMALL == 1.0 == _ONE - _SMALL and subnormal > 0.0 and subnormal * 2.0 == _LEAST_NORMAL
 
 
 def _import_exchange_modes() -> Callable[..., Any]:
+    """Import the function that is compiled for `_exchange`, only where there is no machine code of it."""
     from fastq.engine.runtime.instructions import exchange_modes
 
     return exchange_modes

@@ -55,7 +55,7 @@ def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
         stack[k] = fields[DATA]
         return True
     if item == plan.nothing:
-        return k > ZERO or nbytes[k] == 0
+        return k > ZERO or nbytes[k] == 0  # the plan's own operands may be missing, as may those that have no bytes
     if k == SCALE:
         return _find_number(item, object_type, k, plan.scale_size, plan.scale_type, plan, stack, base)
     if k == ZERO:
@@ -68,13 +68,18 @@ def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
 
 @traced
 def _find_number(item, object_type, k, size, scalar, plan, stack, base):  # type: ignore[no-untyped-def]
-    """Find a NumPy scalar of the expected type, or a float that stands for a float of `size` bytes, 0: for none."""
+    """Write the address of a number to the stack; return whether it is of a type that is expected.
+
+    It is a NumPy scalar of the type `scalar`, which is read where it is, or a float of Python or float64 that stands
+    for a float of `size` bytes, and goes to a word of the stack in that width; with `size` 0 there is no such float.
+    """
     if object_type == scalar:
         stack[k] = item + 8 * VALUE
         return True
     if size == 0 or (object_type != plan.float and object_type != plan.double):
         return False
     value = words_at(item)[VALUE]
+    # of SCALE it is GIVEN_SCALE, of ZERO GIVEN_ZERO
     word = k - SCALE + GIVEN_SCALE
     if size == 4:
         cast_pointer(advance(stack, word), types.float32)[0] = convert(bitcast(value, types.float64), types.float32)
@@ -86,7 +91,7 @@ def _find_number(item, object_type, k, size, scalar, plan, stack, base):  # type
 
 @traced
 def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
-    """Find an int that is a code."""
+    """Write an int of Python's, an integer zero point, to the stack; return whether it is among the codes."""
     stack[OVERFLOW] = 0
     value = int_value((item, base + 8 * OVERFLOW))
     stack[GIVEN_ZERO] = value  # its lowest bytes come first in memory
@@ -111,6 +116,7 @@ def _make_finite_check(word: types.Type, without_sign: int, infinity: int) -> Ca
 
     @traced
     def check(where, count, above, signed):  # type: ignore[no-untyped-def]
+        """Return whether the bits of each of `count` floats are above `above` and below those of infinity."""
         good = True
         mask = without_sign if signed else -1
         words = pointer(where, word)
@@ -138,7 +144,11 @@ def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-
 
 @traced
 def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
-    """Return whether codes of one byte, signed or not, are from least to most."""
+    """Return whether codes of one byte, signed or not, are from least to most.
+
+    The distance from the least code is taken modulo 256, so that the sign does not matter: from -8 to 7 the byte 0xF9,
+    which is -7, is (0xF9 + 8) & 0xFF = 1 above the least, and 1 <= 15.
+    """
     good = True
     codes = pointer(where, types.uint8)
     for k in range(nbytes):
@@ -148,7 +158,11 @@ def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
 
 @traced
 def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
-    """Return whether operands are as `Checks` says."""
+    """Return whether operands are as `Checks` says: none shares memory with out, and numbers are in range.
+
+    Integer zero points are looked at where they have one byte and not all bytes are codes; those of wider types are
+    not.
+    """
     start = stack[OUT] + plan.lowest_out
     stop = start + nbytes[OUT]
     for k in (X, SCALE, ZERO):
@@ -169,14 +183,18 @@ def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
 
 
 @traced
-def _pointers(stack, operands, args):  # type: ignore[no-untyped-def]
-    """Return the addresses that a kernel gets: of its operands and of its numeric arguments."""
-    k = operands
+def _pointers(stack, operand_numbers, args):  # type: ignore[no-untyped-def]
+    """Return the addresses that a kernel gets: of its five operands, and of its record of numbers."""
+    k = operand_numbers
     return stack[k[0]], stack[k[1]], stack[k[2]], stack[k[3]], stack[k[4]], args
 
 
 def drive(_, arguments, count):  # type: ignore[no-untyped-def]
-    """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
+    """Check operands and launch a plan; return its status, or `UNFIT` where a check failed, as a new int.
+
+    It is a function of METH_FASTCALL. The first two arguments are arrays, of which the words are read: those of the
+    thread pool, and those of the plan, both bound by `driver._driver_with`. The operands of the call come after them.
+    """
     objects = words_at(arguments)
     base = local()
     mode = enter_standard_mode()

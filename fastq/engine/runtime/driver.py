@@ -151,7 +151,7 @@ class LaunchPlan(NamedTuple):
         )
 
     def part(self, start: int, stop: int) -> LaunchPlan:
-        """Return this plan of one launch for units start..stop."""
+        """Return this plan of one launch for units start..stop of the arrays, which begin with element 0."""
         plan = self._replace(words=self.words.copy())
         plan.launches[["origin", "start", "stop"]] = 0, start, stop
         return plan
@@ -177,7 +177,10 @@ class LaunchPlan(NamedTuple):
 
 
 def _address(args: Array | None, tiles: Tiles | None) -> int:
-    """Return the address that a kernel, or a tiler, gets."""
+    """Return the address that a kernel gets, that of its own record, or a tiler, that of the record of tiles.
+
+    0 of a kernel that has no record.
+    """
     argument = args if tiles is None else tiles.tile
     return 0 if argument is None else argument.ctypes.data
 
@@ -225,6 +228,7 @@ _UNCHECKED = Checks((0, 0, 0, 0)).head(1)
 
 
 def _import_drive() -> Callable[..., Any]:
+    """Import the function that is compiled for `_driver`, only where there is no machine code of it."""
     from fastq.engine.runtime.drive import drive
 
     return drive
@@ -261,7 +265,11 @@ def bind(plan: LaunchPlan, checks: Checks | None = None) -> Callable[..., int]:
 
 
 def _driver_with(plan: LaunchPlan) -> Callable[..., int]:
-    """Return the driver with the words of a plan."""
+    """Return the driver with its first two arguments, which are the same at each call.
+
+    They are `objects[0]` and `objects[1]` of the compiled `drive.drive`: the words of the thread pool and those of the
+    plan. Operands follow at a call.
+    """
     launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
     vars(launch)["plan"] = plan  # whose records live as long as the words that have their addresses
     return launch

@@ -37,6 +37,7 @@ def _make_interface_call(name: str) -> Any:
 
     @instruction(_INT)
     def call_by_name(context: Any, builder: Any, sig: Any, words: Any) -> Any:
+        """Emit the call with the words of a tuple as its arguments."""
         count = sig.args[0].count
         return call_llvm(builder, name, _WORD, [builder.extract_value(words, k) for k in range(count)])
 
@@ -73,7 +74,11 @@ def call_c(context: Any, builder: Any, sig: Any, function: Any, words: Any) -> A
 
 @traced
 def nanoseconds(words):  # type: ignore[no-untyped-def]
-    """Read a clock that begins at any moment: that of the address in the words, which returns the time or writes it."""
+    """Read a clock that begins at any moment, by the function whose address is in the words.
+
+    Python's own function is called: up to 3.12 it returns the time, from 3.13 on it writes the time to its argument and
+    returns 0, so whichever is not 0 is the time.
+    """
     base = local()
     words_at(base)[0] = 0
     returned = call_c(words[CLOCK], (base,))
@@ -126,6 +131,7 @@ def set_float_flags(context: Any, builder: Any, sig: Any, flags: Any) -> None:
 
 
 def _bytes(builder: Any, where: Any) -> Any:
+    """Emit a pointer to the bytes at a place, as LLVM's functions for MXCSR take."""
     return builder.bitcast(where, ir.IntType(8).as_pointer())
 
 
@@ -154,7 +160,10 @@ def enter_quietly():  # type: ignore[no-untyped-def]
 
 @traced
 def leave_quietly(before):  # type: ignore[no-untyped-def]
-    """Set mode and flags of before: nobody sees what was computed meanwhile."""
+    """Set mode and flags of before: nobody sees what was computed meanwhile.
+
+    It returns 0, as `numba_intrinsic` calls functions that return an int64.
+    """
     mode = before & 0xFFFFFFFF
     if (float_mode() ^ mode) & HEARD != 0:
         set_float_mode(mode)

@@ -39,12 +39,13 @@ class Copy(Constants):
 
 @v.instruction(lambda value: value(value))
 def _reversed_bytes(context: Any, builder: Any, sig: Any, value: Any) -> Any:
+    """Reverse the bytes of an element, whose dtype is not in the byte order of this CPU."""
     return builder.bswap(value)
 
 
 @traced
 def _copy_element(kind, src, k, dst, j):  # type: ignore[no-untyped-def]
-    """Copy element k from one address to element j of another; or whether it is NaN, as 1 or 0.
+    """Copy element k from address `src` to element j at address `dst`; or whether it is NaN, as 1 or 0.
 
     NaN has a magnitude, the bits without the sign, above that of infinity.
     """
@@ -60,7 +61,7 @@ def _copy_element(kind, src, k, dst, j):  # type: ignore[no-untyped-def]
 
 @traced
 def _lanes(kind):  # type: ignore[no-untyped-def]
-    """Vec type of elements of which as many are transposed in registers."""
+    """Return the Vec type of as many elements as rows are transposed in registers at once."""
     return v.square_lanes(kind.element)
 
 
@@ -72,7 +73,7 @@ def _at(kind, where):  # type: ignore[no-untyped-def]
 
 @traced
 def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
-    """Transpose a square of `_lanes` each way."""
+    """Transpose a square of `_lanes` each way, from rows `src_row` bytes apart to rows `dst_step` bytes apart."""
     if not kind.is_plain:
         _transpose_elements(kind, src, dst, src_row, dst_step)
         return
@@ -84,6 +85,7 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
 
 @traced
 def _transpose_elements(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
+    """Transpose a square of `_lanes` each way, element by element, as those have to be converted."""
     for r in range(v.count(_lanes(kind))):
         for c in range(v.count(_lanes(kind))):
             _copy_element(kind, src + r * src_row, c, dst + c * dst_step, r)
@@ -91,9 +93,13 @@ def _transpose_elements(kind, src, dst, src_row, dst_step):  # type: ignore[no-u
 
 @traced
 def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Transpose as many columns as there are lanes, and at least as many rows, line by line: decision D46."""
+    """Transpose as many columns as there are lanes, and at least as many rows, line by line: decision D46.
+
+    Squares go to a buffer of a cache line for each column, until its lines are whole; each is then written at once.
+    Rows that do not fill a line go by squares, the last of which begins earlier, so that it ends with the last row.
+    """
     n = v.count(_lanes(kind))
-    line = v.LINE // kind.result_size
+    line = v.LINE // kind.result_size  # elements in a line
     r = 0
     lines = v.address_of(v.scratch(_LINES, types.uint8))
     while r <= rows - line and line > n:
@@ -113,7 +119,7 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
 
 
 def _if_plain(function: Any) -> Any:
-    """Make a function that returns how many elements it copied in registers copy none that need a conversion."""
+    """Make a function that copies in registers, and returns how many, copy none of elements to be converted."""
 
     @traced
     def copy_if_plain(kind, *arguments):  # type: ignore[no-untyped-def]
@@ -123,7 +129,10 @@ def _if_plain(function: Any) -> Any:
 
 
 def _make_choice_of_two_to_four(make: Callable[[int], Any]) -> Any:
-    """Make a function of a number and of the arguments of functions that `make` makes for 2, 3 and 4; else it is 0."""
+    """Make a function of a number n and more arguments, which calls what `make(n)` made with them.
+
+    n may be 2, 3 or 4; for any other number nothing is called, and 0 returned: nothing was copied.
+    """
     of_two, of_three, of_four = map(make, (2, 3, 4))
 
     @traced
@@ -142,10 +151,12 @@ def _make_transpose_dense(length: int) -> Any:
 
     @traced
     def columns_at(kind, src):  # type: ignore[no-untyped-def]
+        """Load one row for each lane; return the columns."""
         return v.load_columns(_at(kind, src), _lanes(kind), length)
 
     @traced
     def transpose_rows(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
+        """Transpose as many rows as lanes at a time; return how many rows, from the first on."""
         n = v.count(_lanes(kind))
         r = 0
         while r <= rows - n:
@@ -257,10 +268,12 @@ def _make_pick_every(step: int) -> Any:
 
     @traced
     def first_of(kind, src):  # type: ignore[no-untyped-def]
+        """Load `step` Vecs that follow each other; return the first of every `step` elements."""
         return v.load_columns(_at(kind, src), _lanes(kind), step)[0]
 
     @traced
     def pick_every(kind, src, dst, columns):  # type: ignore[no-untyped-def]
+        """Copy the first of every `step` elements; return how many, from the first on."""
         n = v.count(_lanes(kind))
         c = 0
         while c + n < columns:  # what lies behind the last element may not be memory
@@ -277,19 +290,20 @@ _pick_apart = _make_choice_of_two_to_four(_make_pick_every)
 @_if_plain
 @traced
 def _pick(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
-    """Copy elements that lie a little apart in registers; return how many."""
+    """Copy elements that lie 2 to 4 elements apart, in registers; return how many: 0 of others."""
     return _pick_apart(src_step // kind.size, kind, src, dst, columns) if src_step % kind.size == 0 else 0
 
 
 @traced
 def _copy_with_gaps(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
-    """Copy elements that lie apart to neighbours."""
+    """Copy elements that lie `src_step` bytes apart to neighbours."""
     for c in range(_pick(kind, src, dst, columns, src_step), columns):
         _copy_element(kind, src + c * src_step, 0, dst, c)
 
 
 @traced
 def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    """Copy a matrix row by row, with a loop that LLVM vectorizes where elements are neighbours in the result."""
     if dst_step < 0:  # from the other end, so that loops that store to neighbours are vectorized
         src = src + (columns - 1) * src_step
         dst = dst + (columns - 1) * dst_step

@@ -65,17 +65,19 @@ class _Pool:
         self._drop()
 
     def _drop(self) -> None:
-        kept = 0
+        """Drop blocks, those released first, until the rest is within the limit."""
+        nbytes = 0
         for block in [*self.blocks]:
-            kept += block.nbytes
+            nbytes += block.nbytes
         try:  # by no global name: a loan may end after the interpreter has set those of modules to None
-            while kept > self.limit:
-                kept -= self.blocks.pop(0).nbytes
+            while nbytes > self.limit:
+                nbytes -= self.blocks.pop(0).nbytes
         except IndexError:  # another thread has taken the last one
             return
 
 
 def _limit_at_start() -> int:
+    """Return the bytes of FASTQ_RESULT_POOL, 256 MiB without it; raise ValueError if it is no number."""
     limit_text = os.environ.get("FASTQ_RESULT_POOL") or str(1 << 28)
     if not limit_text.isdecimal():
         raise ValueError(f"FASTQ_RESULT_POOL must be a number of bytes, not {limit_text!r}")
@@ -98,7 +100,7 @@ class _Loan:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array of anything, as `numpy.empty`."""
+    """Return an array of anything, as `numpy.empty`: a large one in memory of the pool."""
     nbytes = math.prod(shape) * dtype.itemsize
     if not LARGE <= nbytes <= pool.limit:
         return np.empty(shape, dtype)

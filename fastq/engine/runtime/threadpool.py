@@ -27,8 +27,9 @@ ordinary stores; GATE, OWNER, PARKED and counters change by atomic operations, a
   first.
 - The next job finds nobody inside: its owner's exchange acquires what the last owner's store to OWNER released.
 - No wake-up is lost: a worker stores PARKED and then loads the gate, the caller stores the gate, or the parent in the
-  tree swaps it, and then loads PARKED. In the one order of all these operations one of them sees the other's; acquire
-  and release alone would let both miss it. One of two exchanges of PARKED gets the 1, and so the lock is released once.
+  tree swaps it, and then loads PARKED (`workers._wake`). In the one order of all these operations one of them sees the
+  other's; acquire and release alone would let both miss it. One of two exchanges of PARKED gets the 1, and so the lock
+  is released once.
 - A caller that sleeps is woken: SLEEPING and the count are in one word, whose changes are in one order.
 
 Callers need no worker, so one that could not be started or is not scheduled does no harm. Workers never return to
@@ -77,12 +78,14 @@ SPIN = _ROW.spin
 
 
 def _import_serve_without_interpreter() -> Callable[..., Any]:
+    """Import the loop of a worker, only where there is no machine code of it."""
     from fastq.engine.runtime.workers import serve_without_interpreter
 
     return serve_without_interpreter
 
 
 def _import_add_to_alone() -> Callable[..., Any]:
+    """Import the function that counts callers, only where there is no machine code of it."""
     from fastq.engine.runtime.workers import add_to_alone
 
     return add_to_alone
@@ -94,9 +97,10 @@ COMPILED = _serve_compiled, _add_to_alone_compiled
 
 
 def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
-    """Call a function; each call of the process works in its caller's thread meanwhile, as suits threads of a pool.
+    """Call a function; meanwhile each call of the process works in the thread of its caller, without workers.
 
-    Their pool has as many threads as it may use; help for each of them would be threads on top of that.
+    It is for functions that run in threads of a pool, such as Dask's, which has as many threads as it may use: workers
+    would come on top of those.
     """
     words = _state.words
     add = _add_to_alone_compiled()
@@ -111,12 +115,12 @@ def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
 def _spin_rounds() -> int:
     """Measure how many rounds of a worker take `SPIN`: a pause takes 10 to 140 cycles, by the CPU."""
     serve = _serve_compiled()
-    nowhere = _Words(1)
+    words_without_jobs = _Words(1)
     rounds = 1000
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        serve(nowhere.address, 0, rounds)
+        serve(words_without_jobs.address, 0, rounds)
         seconds.append(time.perf_counter() - start)
     return int(rounds * SPIN / min(seconds)) + 1
 
@@ -129,6 +133,7 @@ class _Words:
 
     def __init__(self, slots: int) -> None:
         self.memory = np.zeros(SLOTS + slots * SLOT + LINE_WORDS, np.int64)
+        # a line more than the words need, of which as many are skipped as lie before the first line
         skipped = -self.memory.ctypes.data % (8 * LINE_WORDS) // 8
         self.words = self.memory[skipped:]
         self.address = self.words.ctypes.data
@@ -160,7 +165,8 @@ class _Words:
 
 
 def _be_worker(serve: Callable[..., int], words: _Words, slot: int, rounds: int) -> None:
-    serve(words.address, slot, rounds)  # the arguments of this frame keep code and memory alive to the end
+    """Run the loop of a worker, which does not return; the arguments of this frame keep code and memory alive."""
+    serve(words.address, slot, rounds)
 
 
 # --- how many threads -------------------------------------------------------------------------------------------------
@@ -208,15 +214,15 @@ class _State:
 _changed: list[Callable[[], None]] = []
 
 
-def when_changed(do: Callable[[], None]) -> None:
+def when_changed(forget: Callable[[], None]) -> None:
     """Register a function to call when bound plans expire: they are for other threads, or those of a parent process."""
-    _changed.append(do)
+    _changed.append(forget)
 
 
 def forget_plans() -> None:
     """Make all bound plans bind again."""
-    for do in _changed:
-        do()
+    for forget in _changed:
+        forget()
 
 
 _state = _State()
@@ -237,7 +243,11 @@ def get_num_threads() -> int:
 
 
 def chunk_for(stop: int, size: int, chunk_multiple: int, threads: int) -> int:
-    """Return how many of `stop` units of `size` elements are a chunk, a multiple of `chunk_multiple`."""
+    """Return how many of `stop` units of `size` elements are a chunk, a multiple of `chunk_multiple`.
+
+    Each thread has about four chunks, whose elements are limited by `CHUNK`. With limits of 1024 and 65536, 1000 units
+    of 32 elements give 2 threads 4000 elements a chunk: 125 units, and 128 as a multiple of 4.
+    """
     smallest, largest = CHUNK
     return -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * chunk_multiple)) * chunk_multiple
 

@@ -26,6 +26,7 @@ from fastq.engine.runtime.shared_records import AXIS, AXIS_BYTES, BUFFER, TILE, 
 
 @traced
 def _axis(tile, k):  # type: ignore[no-untyped-def]
+    """Return the record of axis k, the first one being 0."""
     return v.record_at(tile.axes + k * AXIS_BYTES, AXIS)
 
 
@@ -37,7 +38,15 @@ def _step(axis, of_x):  # type: ignore[no-untyped-def]
 
 @traced
 def _copy_elements(tile, function, array, buffer, start, count, of_x, fills):  # type: ignore[no-untyped-def]
-    """Copy elements start..start+count, in C order, of x or y to a buffer, which that fills, or from there."""
+    """Copy elements start..start+count, in C order, of x or y to a buffer, which that fills, or from there.
+
+    Each turn copies a matrix: the rest of a row of the last axis, or as many whole rows as there are until the last
+    axis but one ends. Of shape (2, 3, 4), elements 6 to 22 are the 2 last ones of row 1, row 2, rows 3 and 4, and the
+    first 2 of row 5.
+
+    `array` is the address of the first element of x or y, `buffer` that of the first element copied, and `function`
+    that of the compiled `matrix_copies.copy`.
+    """
     last = _axis(tile, tile.ndim - 1)
     before = _axis(tile, tile.ndim - 2)
     size = (tile.bits_x if of_x else tile.bits_y) >> 3
@@ -49,6 +58,7 @@ def _copy_elements(tile, function, array, buffer, start, count, of_x, fills):  #
         where = array + j * step
         rows = 1
         width = min(columns - j, count)
+        # the index along all axes but the last one, of which the loop below takes those of single axes
         rest = row
         if j == 0:
             rows = min(max(count // columns, 1), before.length - row % before.length)
@@ -75,6 +85,7 @@ def _copy_matrix(function, fills, array, buffer, rows, columns, row, step, buffe
 
 @traced
 def _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step):  # type: ignore[no-untyped-def]
+    """Copy a matrix of an array to a buffer, or from there, by a compiled `matrix_copies.copy`; strides in bytes."""
     if fills:
         call_c(function, (0, array, buffer, rows, columns, row, step, buffer_row, buffer_step))
     else:
@@ -83,7 +94,11 @@ def _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buf
 
 @traced
 def _run(tile, x, y, others, origin, count, slot):  # type: ignore[no-untyped-def]
-    """Call the kernel on `count` elements from `origin` on, with which x and y begin."""
+    """Call the kernel on `count` elements from `origin` on, with which x and y begin.
+
+    A kernel takes its units as a range, and the first element of its operands as `origin`, in elements or, where
+    `Demands.unit_bits` is set, in units.
+    """
     c, d, e = others
     unit = tile.unit
     units = origin // tile.origin_unit, origin // unit, -(-(origin + count) // unit), slot
@@ -152,7 +167,12 @@ def _place_of(tile, square):  # type: ignore[no-untyped-def]
 
 
 def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
-    """Run a kernel on squares start..stop, row by row of each unless they follow each other; a C entry point."""
+    """Run a kernel on squares start..stop, row by row of each unless they follow each other; a C entry point.
+
+    Names with `down` are of the axis of the rows of a square, those with `along` of the axis of its columns. `i` is the
+    first row of a square, `j` its first index of the columns' axis, each with `width` columns, and `rest` its number
+    among the squares of the other axes together. A square may have no rows: see `_rows_before_line`.
+    """
     x_buffer = v.address_of(v.scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + tile.y_buffer
     status = 0

@@ -26,12 +26,14 @@ _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 def _import_address_of_tiler() -> Compile:
+    """Import what compiles tilers, only where there is no machine code of one."""
     from fastq.engine.runtime.tiles import address_of_tiler
 
     return address_of_tiler
 
 
 def _import_address_of_copy() -> Compile:
+    """Import what compiles copies, only where there is no machine code of one."""
     from fastq.engine.runtime.matrix_copies import address_of_copy
 
     return address_of_copy
@@ -151,7 +153,7 @@ def in_tiles(elements: Elements, demands: Demands) -> Cut | None:
     if transposed:
         squares = _squares(axes, transposed, elements, demands)
         if squares or demands.refuse_rereads:
-            return squares
+            return squares  # with `refuse_rereads` None, too, as pieces would read lines again
     return _pieces(axes, elements, demands)
 
 
@@ -255,6 +257,7 @@ def _squares(axes: Axes, transposed: TransposedAxis, elements: Elements, demands
     bits = bits_x + bits_y
     copied = sum(each > 0 for each in (bits_x, bits_y))
     most = min(LINE // transposed.step, sizes[across])
+    # as many rows as a line has elements, or half as many again and again, of 16 also 8, 4, 2 and 1, until columns fit
     for rows in (most >> k for k in range(1 if demands.refuse_rereads else most.bit_length())):
         room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
         columns = _columns(axes, across, room, elements, demands)
@@ -334,8 +337,9 @@ def _columns(axes: Axes, axis: int, room: int, elements: Elements, demands: Dema
         if span:
             return _Columns(span, sizes[-2] * last, span * last)
     lines = math.lcm(WHOLE_BYTES, multiple)
-    several = math.lcm(lines, _SIDE_BY_SIDE * demands.unit), lines, lines if packed else multiple
-    return _Columns(0, last, next(filter(None, (_even_part(last, room, each) for each in several)), 0))
+    # of what columns are a multiple, the best first: units side by side, whole lines, or what has to be together
+    multiples = math.lcm(lines, _SIDE_BY_SIDE * demands.unit), lines, lines if packed else multiple
+    return _Columns(0, last, next(filter(None, (_even_part(last, room, number) for number in multiples)), 0))
 
 
 def _pitch_of(nbytes: int) -> int:

@@ -71,7 +71,11 @@ BACKOFF_MIN_CALLS = _ROW.backoff_min_calls
 
 @traced
 def _work(words, slot):  # type: ignore[no-untyped-def]
-    """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
+    """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache.
+
+    Chunks are divided into a share for each slot, from each of which whoever comes takes the next chunk by its TAKEN
+    word. Of 10 chunks and 4 threads the shares are 0..2, 2..5, 5..7 and 7..10.
+    """
     kernel = words[JOB_KERNEL]
     p = JOB_POINTERS
     backward = words[JOB_BACKWARD]
@@ -184,6 +188,8 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
         acquire_lock((words[SLOTS + LOCK], 1))
     now = nanoseconds(words)
     if now - worked > worked - began:
+        # the time since the last backoff ended: if this wait comes soon after that, or after few calls with help, the
+        # next one is four times as long, else half as long; after a long time it begins with the least again
         since = began - words[BACKOFF_UNTIL]
         longer = since < BACKOFF_REPEAT_WITHIN or words[HELPED] <= BACKOFF_MIN_CALLS
         backoff = 4 * words[BACKOFF] if longer else words[BACKOFF] // 2
@@ -231,7 +237,7 @@ def _serve(address_of_words, slot, rounds):  # type: ignore[no-untyped-def]
 
 
 def serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
-    """Run the loop of a worker without the interpreter lock."""
+    """Run the loop of a worker without the interpreter lock; arguments: address of the words, slot, rounds."""
     objects = words_at(arguments)
     base = local()
     address_of_words = int_value((objects[0], base))
@@ -246,7 +252,10 @@ def serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-d
 
 
 def add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
-    """Add to the count of callers that want that nobody has help."""
+    """Add to the word of callers for which nobody may have help; return what it was, as a new int.
+
+    The arguments are the address of the words, and 1 or -1.
+    """
     objects = words_at(arguments)
     base = local()
     address_of_words = int_value((objects[0], base))

@@ -27,6 +27,7 @@ from fastq.engine.simd.vector import (
 
 
 def _signature_of_full(kind, like):
+    """Return the signature of a broadcast to lanes of a type, None where an argument named no type."""
     return None if kind is None else kind(lane_type(kind), like)
 
 
@@ -50,7 +51,7 @@ def constant(context, builder, sig, value, like):
 
 @instruction(lambda k, like: with_lane_type(like, types.boolean)(types.int64, like))
 def lanes_from(context, builder, sig, k, like):
-    """Mask of the lanes of `like` from number k on, an int64 from 0 to how many there are."""
+    """Return a mask of the lanes of `like` from number k on; k is an int64 from 0 to the number of lanes."""
     n = sig.return_type.n
     integers = ir.VectorType(ir.IntType(lane_type(sig.args[1]).bitwidth), n)
     first = splat(builder, builder.trunc(k, integers.element), integers)
@@ -58,6 +59,7 @@ def lanes_from(context, builder, sig, k, like):
 
 
 def _ramp_signature(kind):
+    """Return the signature of `ramp` for a type argument, None unless it names a Vec."""
     vec = named_type(kind)
     return vec(kind) if isinstance(vec, Vec) else None
 
@@ -74,10 +76,12 @@ Emit = Callable[[Any, Any, list[Any]], Any]  # (builder, type of the lanes, LLVM
 
 
 def _same_type(kind):
+    """Return the type of the result of an operation: that of its lanes."""
     return kind
 
 
 def _mask_like(kind):
+    """Return the type of the result of a comparison: a mask of as many lanes, or a bool."""
     return with_lane_type(kind, types.boolean)
 
 
@@ -89,14 +93,16 @@ def _kind_of(operands) -> Any:
 def _operation(emit_lanes: Emit, result_of: Callable[[Any], Any] = _same_type) -> tuple[Any, Any]:
     """Return typing and emission of an operation on lanes of one type; scalars are broadcast where any is a Vec."""
 
-    def signature_for(*operands):  # types of operands; None for those that are no values
+    def signature_for(*operands):
+        """Return the signature for these types, None where one is not that of a value."""
         if not all(map(is_value, operands)):
             return None
         kind = _kind_of(operands)
-        wanted = (kind if isinstance(operand, Vec) else lane_type(kind) for operand in operands)
-        return result_of(kind)(*wanted)
+        operand_types = (kind if isinstance(operand, Vec) else lane_type(kind) for operand in operands)
+        return result_of(kind)(*operand_types)
 
     def emit(context, builder, sig, *values):
+        """Emit the operation on LLVM values of the types of the signature."""
         kind = _kind_of(sig.args)
         lanes = [_broadcast(builder, value, of, kind) for value, of in zip(values, sig.args, strict=True)]
         return emit_lanes(builder, kind, lanes)
@@ -110,11 +116,13 @@ def _broadcast(builder, value, of, kind):
 
 
 def _declare(name: str, emit_lanes: Emit, doc: str, result_of: Callable[[Any], Any] = _same_type):
+    """Declare the instruction of an operation on lanes of one type, which `emit_lanes` emits."""
     signature_for, emit = _operation(emit_lanes, result_of)
     return instruction(signature_for, name, doc)(emit)
 
 
 def _compare(builder, comparison: str, kind: types.Type, a, b):
+    """Emit a comparison of lanes, a mask."""
     if is_float(kind):
         # NaN is different from everything, itself included: the one comparison that is true when unordered
         return (builder.fcmp_unordered if comparison == "!=" else builder.fcmp_ordered)(comparison, a, b)
@@ -127,10 +135,12 @@ def emit_extreme(comparison: str) -> Emit:
 
 
 def _llvm_call(name: str) -> Emit:
+    """Return what emits a call of an intrinsic of LLVM for the type of the lanes."""
     return lambda builder, kind, values: call_llvm(builder, f"llvm.{name}.{llvm_suffix(kind)}", values[0].type, values)
 
 
 def _absolute(builder, kind, values: list[Any]):
+    """Emit magnitudes; of integers the greater one of x and -x."""
     if is_float(kind):
         return _llvm_call("fabs")(builder, kind, values)
     negative = builder.sub(ir.Constant(values[0].type, None), values[0])
@@ -138,6 +148,7 @@ def _absolute(builder, kind, values: list[Any]):
 
 
 def _emit_unordered(builder, kind, values: list[Any]):
+    """Emit which lanes are NaN: of one value, which is compared with itself, or either of two."""
     return builder.fcmp_unordered("uno", values[0], values[-1])
 
 
@@ -160,6 +171,7 @@ either_nan = _declare(
 
 
 def _select_signature(mask, a, b):
+    """Return the signature of `select`: a Vec if a, b or the mask is one; scalars are of its lane type."""
     kind = a if isinstance(a, Vec) else b
     if isinstance(mask, Vec) and not isinstance(kind, Vec):
         kind = Vec(lane_type(kind), mask.n)
@@ -176,14 +188,17 @@ def select(context, builder, sig, mask, a, b):
 
 
 def _arithmetic(on_float: str, on_integer: str) -> Emit:
+    """Return what emits one of two instructions of LLVM, for lanes of floats or of integers."""
     return lambda builder, kind, v: getattr(builder, on_float if is_float(kind) else on_integer)(*v)
 
 
 def _comparison(symbol: str) -> Emit:
+    """Return what emits a comparison."""
     return lambda builder, kind, v: _compare(builder, symbol, kind, *v)
 
 
 def _shift_right(builder, kind, values: list[Any]):
+    """Emit a shift to the right, which keeps the sign of signed lanes."""
     return (builder.ashr if is_signed(kind) else builder.lshr)(*values)
 
 

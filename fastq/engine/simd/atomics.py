@@ -24,6 +24,8 @@ def atomic_store(context, builder, sig, where, value):
 
 
 def _fetch(name: str, operation: str, doc: str):
+    """Make an instruction that changes a word by an operation of LLVM's `atomicrmw`, and returns what it was."""
+
     @instruction(lambda where, value: types.int64(_WORD, types.int64), name, doc)
     def fetch(context, builder, sig, where, value):
         return builder.atomic_rmw(operation, where, value, "seq_cst")

@@ -20,6 +20,7 @@ from fastq.engine.simd.vector import (
 
 
 def _convert_lanes(builder, value, source: types.Type, target: types.Type, vector: ir.Type):
+    """Emit lanes of one type as lanes of another, of the LLVM type `vector`; a bool is 0 or 1."""
     if source == target:
         return value
     if is_float(source) and is_float(target):
@@ -32,6 +33,7 @@ def _convert_lanes(builder, value, source: types.Type, target: types.Type, vecto
 
 
 def _convert_signature(x, dtype):
+    """Return the signature of `convert`, None from floats to integers."""
     source = lane_type(x)
     target = dtype.dtype
     if isinstance(source, types.Float) and isinstance(target, types.Integer):
@@ -50,6 +52,7 @@ def convert(context, builder, sig, x, dtype):
 
 
 def _bitcast_signature(x, dtype):
+    """Return the signature of `bitcast`: of a Vec as many lanes of the new type as its bits fill."""
     kind = types.unliteral(x)
     target = dtype.dtype
     bits = lane_count(kind) * (1 if lane_type(kind) == types.boolean else lane_type(kind).bitwidth)

@@ -25,6 +25,7 @@ from fastq.system.cpu import GRANULE, LINE
 
 
 def _pointer_to(dtype):
+    """Return the type of pointers to what a type argument names."""
     return types.CPointer(named_type(dtype))
 
 
@@ -53,13 +54,14 @@ def advance(context, builder, sig, where, count):
 
 
 def _address(builder, kind: types.CPointer, where, index):
-    """Address of an element, or of the byte in which it begins."""
+    """Emit the address of an element, or of the byte in which it begins: of 4 bit element 5, byte 2."""
     if kind.dtype.bitwidth < 8:
         index = builder.ashr(builder.mul(index, index.type(kind.dtype.bitwidth)), index.type(3))
     return builder.gep(where, [index])
 
 
 def _vector_address(builder, where, index, vec: types.Type):
+    """Emit a pointer to the lanes that begin with an element of whole bytes."""
     return builder.bitcast(builder.gep(where, [index]), llvm_type(vec).as_pointer())
 
 
@@ -80,6 +82,7 @@ def _lanes_at(where, kind):
 
 
 def _load_signature(where, index, kind):
+    """Return the signature of `load`, None where elements are not of the lane type."""
     result = _lanes_at(where, kind)
     return None if result is None else result(where, types.intp, kind)
 
@@ -106,6 +109,7 @@ def look_up(context, builder, sig, where, index):
 
 
 def _square_of_rows(where, step, kind):
+    """Return the signature of `load_square`: a tuple of as many Vecs as one has lanes."""
     vec = _lanes_at(where, kind)
     return None if vec is None else types.UniTuple(vec, lane_count(vec))(where, types.intp, kind)
 
@@ -118,6 +122,7 @@ def load_square(context, builder, sig, where, step, kind):
 
 
 def _columns_of_rows(where, kind, count):
+    """Return the signature of `load_columns`: a tuple of a Vec for each column, whose number is a literal."""
     vec = _lanes_at(where, kind) if isinstance(count, types.IntegerLiteral) else None
     return None if vec is None else types.UniTuple(vec, count.literal_value)(where, kind, count)
 
@@ -136,6 +141,7 @@ def load_columns(context, builder, sig, where, kind, count):
 
 
 def _stored_rows(where, step, rows):
+    """Return the signature of `store_rows`, None where elements are not of the lane type."""
     fits = isinstance(where, types.CPointer) and lane_type(rows.dtype) == where.dtype
     return types.void(where, types.intp, rows) if fits else None
 
@@ -166,12 +172,17 @@ def _rows(builder, where, step, vec: types.Type, count: int):
 
 
 def _store_signature(where, index, value):
+    """Return the signature of a store, whose lanes are of the type that the pointer points to."""
     fits = isinstance(where, types.CPointer) and is_value(value)
     return types.void(where, types.intp, with_lane_type(value, where.dtype)) if fits else None
 
 
 def _declare_store(name: str, aligned_to: int, doc: str):
-    """Make a store of a Vec: into the cache, or past it where the address is a multiple of `aligned_to` bytes."""
+    """Make a store of a Vec: into the cache, or past it where the address is a multiple of `aligned_to` bytes.
+
+    With `aligned_to` 0 it goes into the cache. A Vec that is smaller than `aligned_to` has to be aligned to its own
+    size.
+    """
 
     @instruction(_store_signature, name, doc)
     def stored(context, builder, sig, where, index, value):

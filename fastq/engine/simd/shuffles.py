@@ -60,7 +60,11 @@ def repeated(context, builder, sig, x, kind):
 
 @instruction(lambda x, count: x(x, count) if isinstance(x, Vec) and isinstance(count, types.IntegerLiteral) else None)
 def sum_neighbours(context, builder, sig, x, count):
-    """Give each lane the sum of its group of `count` lanes, a literal and a power of two."""
+    """Give each lane the sum of its group of `count` lanes, a literal and a power of two.
+
+    Each step adds the lane at a distance of 1, 2, 4, ...: of 4 lanes a b c d, then a+b a+b c+d c+d, then the sum of all
+    in each.
+    """
     distance = 1
     while distance < sig.args[1].literal_value:
         x = builder.fadd(x, emit_shuffle(builder, x, [k ^ distance for k in range(sig.return_type.n)]))
@@ -69,7 +73,11 @@ def sum_neighbours(context, builder, sig, x, count):
 
 
 def emit_columns(builder, values):
-    """Emit the columns of a matrix, as many as there are vectors, whose lanes are its rows, one after the other."""
+    """Emit the columns of a matrix, as many as there are vectors, whose lanes are its rows, one after the other.
+
+    Of three columns the vectors of four lanes are ``a0 b0 c0 a1``, ``b1 c1 a2 b2`` and ``c2 a3 b3 c3``; they become
+    ``a0 a1 a2 a3`` and so on. A power of two takes the even and the odd lanes of pairs of vectors again and again.
+    """
     n = values[0].type.count
     m = len(values)
     if m & m - 1:
@@ -93,6 +101,7 @@ def _emit_column(builder, values, places):
 
 
 def _square(rows):
+    """Return the signature of `transpose`, None unless there are as many Vecs as one has lanes."""
     is_square = isinstance(rows, types.UniTuple) and isinstance(rows.dtype, Vec) and rows.count == rows.dtype.n
     return rows(rows) if is_square else None
 
@@ -114,6 +123,8 @@ def any_lane(context, builder, sig, mask):
 
 
 def _reduction(name: str, combine: Emit, doc: str):
+    """Make an instruction that combines all lanes into one: those of both halves, until one is left."""
+
     @instruction(lambda x: lane_type(x)(types.unliteral(x)) if is_value(x) else None, name, doc)
     def reduce(context, builder, sig, x):
         (kind,) = sig.args

@@ -96,7 +96,11 @@ def call_llvm(builder, name: str, result: ir.Type, args: list[Any]):
 
 
 def stack_memory(builder, kind: ir.Type, count: int = 1):
-    """Emit memory of a function, the same each time that it comes by: a pointer to so many of a type."""
+    """Emit memory on the stack for `count` values of a type; return a pointer to it.
+
+    It is allocated where the function begins, so that a loop gets the same memory at each turn instead of more of the
+    stack.
+    """
     with builder.goto_entry_block():
         return builder.alloca(kind, size=ir.IntType(64)(count))
 
@@ -140,7 +144,11 @@ def lanes_of_line(where, target):
 
 
 def literal(item: Any) -> Any:
-    """Return a constant; a caller to which it is a value of run time is emitted for each literal instead."""
+    """Return a constant; raise UntraceableError where the caller has it as a value of run time.
+
+    A caller that was emitted with its integers as values is then emitted for each of them as a constant: see
+    `Unit.variant`.
+    """
     if isinstance(item, types.Type):
         raise UntraceableError("a value is known at run time only")
     return item

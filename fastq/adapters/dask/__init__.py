@@ -54,7 +54,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def _with_common_docstring(function: Function) -> Function:
     """Return a function as it is, with a complete docstring: parameters and errors are those of `fastq`'s own."""
     first, *others = inspect.signature(function).parameters.values()
-    names = ", ".join(f"{'**' * (each.kind is each.VAR_KEYWORD)}{each.name}" for each in others)
+    names = ", ".join(f"{'**' * (parameter.kind is parameter.VAR_KEYWORD)}{parameter.name}" for parameter in others)
     parameters = _TAKEN.format(first=first.name, others=names, name=function.__name__)
     text = inspect.cleandoc(function.__doc__ or "").replace("Returns\n", parameters).replace("Examples\n", _REFUSED)
     function.__doc__ = f"{text}\n"
@@ -272,5 +272,6 @@ def _as_lazy(x: Any, name: str = "x") -> Any:
 
 
 def _as_dask(x: Any) -> da.Array:
+    """Return a lazy array as a dask array: as it is, or the one inside a DataArray or Variable."""
     data = getattr(_as_lazy(x), "data", x)
     return data if isinstance(data, da.Array) else x

@@ -56,14 +56,19 @@ def _round_chunk_within_bound(
 
 
 def bit_information(call: Call, x: da.Array) -> BitInformation:
-    """Compute `fastq.bit_information` chunk by chunk."""
+    """Compute `fastq.bit_information` chunk by chunk, at once: its result is numbers, not an array.
+
+    Pairs of neighbours in two chunks are counted with the first of these, which gets the first elements of the next
+    one.
+    """
     axis = bitrounding.axis_of_bit_pairs(dtype_in(x, "x"), x.ndim, call.options)
+    # one delayed chunk at each index of chunks, with the axis of pairs first
     blocks = np.moveaxis(np.array(x.to_delayed(), object).reshape(x.numblocks), axis, 0)
     blocks = blocks[[k for k, n in enumerate(x.chunks[axis]) if n]]  # an empty chunk has no neighbours
     lazy_counts = []
-    for k, *others in np.ndindex(blocks.shape):
-        next_first = dask.delayed(_first_along)(blocks[(k + 1, *others)], axis) if k + 1 < len(blocks) else None
-        lazy_counts.append(dask.delayed(_count_pairs)(blocks[(k, *others)], next_first, axis))
+    for k, *other_indices in np.ndindex(blocks.shape):
+        next_first = dask.delayed(_first_along)(blocks[(k + 1, *other_indices)], axis) if k + 1 < len(blocks) else None
+        lazy_counts.append(dask.delayed(_count_pairs)(blocks[(k, *other_indices)], next_first, axis))
     no_pairs = _count_pairs(np.zeros((0,) * x.ndim, x.dtype), None, axis)
     (counts,) = dask.compute(lazy_counts)
     information: BitInformation = functools.reduce(operator.add, counts, no_pairs)

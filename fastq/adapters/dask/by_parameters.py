@@ -107,19 +107,25 @@ def codes_by_qparams(call: Call, codes: da.Array) -> tuple[results.QParams, Part
     parts = PartedChunks(value_chunks(codes.chunks, shape, qtype), sharing)
     parts.check_aligned(qtype)
     last_sizes = _last_sizes(parts.chunks) if qtype.packed else (None, None)
-    index = parts.all_axes if shape else tuple(range(codes.ndim))
+    index = parts.all_axes if shape else tuple(range(codes.ndim))  # packed codes of a scalar have one axis
     return params, parts, [codes, index, *last_sizes, *_operands(params, parts)]
 
 
 def _last_sizes(chunks: Chunks) -> tuple[Any, Any]:
-    """Return the number of values of each chunk along the last axis, for codes that share bytes, and their axis."""
+    """Return how many values each chunk has along the last axis, as a dask array, and its axis.
+
+    Tasks need them for codes that share bytes: 5 values of 4 bits take 3 bytes, as 6 do. A scalar has neither.
+    """
     if not chunks:
         return None, None
     return da.from_array(np.array(chunks[-1]), chunks=1), (len(chunks) - 1,)
 
 
 def _in_dtypes_of_tasks(params: results.QParams, shape: Any, compute: np.dtype[Any]) -> results.QParams:
-    """Return parameters in the dtypes that tasks need; parameters in memory are checked at once."""
+    """Return parameters in the dtypes that tasks need, so that these need not convert them.
+
+    Parameters in memory are checked at once; of lazy ones only dtypes and shapes can be.
+    """
     if not isinstance(params, QParams):
         return check_qparams(params, shape, compute)
     granularity(params.axis, params.block_size, len(shape), "the values")
@@ -135,7 +141,7 @@ def _in_dtypes_of_tasks(params: results.QParams, shape: Any, compute: np.dtype[A
 
 
 def _template(params: results.QParams) -> results.QParams:
-    """Return a template of parameters, into which tasks fill numbers."""
+    """Return parameters with no numbers, which are the same for all tasks; each fills in those of its chunk."""
     tensor = None if params.tensor_scale is None else np.zeros((), params.tensor_scale.dtype)
     return in_memory(params, np.empty(0, params.scale.dtype), np.empty(0, params.zero_point.dtype), tensor)
 
@@ -158,8 +164,10 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     parts.check_aligned(request.qtype)
     call, places = with_noise(call, x.chunks)
     arguments = _task_options_with_axes(call, request, request.qtype)
-    of_array = (None, None)
-    return codes_of(parts.chunks, request.qtype, in_task.run_call, *operands, *of_array, *places, arguments=arguments)
+    no_tensor_scale = (None, None)
+    return codes_of(
+        parts.chunks, request.qtype, in_task.run_call, *operands, *no_tensor_scale, *places, arguments=arguments
+    )
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:

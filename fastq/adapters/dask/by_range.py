@@ -38,6 +38,7 @@ def quantize(call: Call, x: da.Array) -> QuantizedArray:
         quantized = _in_one_pass(call, x, parts)
         codes = codes_of(parts.chunks, request.qtype, in_task.field, quantized, parts.all_axes, attribute="codes")
         return without_checks(QuantizedArray, codes, _params_in(quantized, parts, request), x.shape)
+    # scales belong to several chunks: the first pass finds ranges, the second one quantizes by them
     request_of_codes = _request_of_codes(request)
     params_of_codes = _params_of_ranges(x, parts, request_of_codes)
     q = by_parameters.quantize_with_qparams(_second_pass(call, params_of_codes), x)
@@ -140,6 +141,7 @@ def _params_of_ranges(x: da.Array, parts: PartedChunks, request: Request) -> QPa
             "range must be 'minmax' if a scale belongs to several chunks of x; for a search, each scale needs its "
             f"elements in one: x.rechunk({{{axes}}})"
         )
+    # other ways to treat NaN are of codes: for ranges NaN counts as 0
     ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
     target = CalibrationTarget(
@@ -151,7 +153,10 @@ def _params_of_ranges(x: da.Array, parts: PartedChunks, request: Request) -> QPa
 
 
 def _ends(x: da.Array, parts: PartedChunks, nan: str) -> da.Array:
-    """Return the minima and the maxima of parts along a new first axis."""
+    """Return the minima and the maxima of parts along a new first axis.
+
+    Each task finds those of its chunk; where parts lie in several chunks, a tree of tasks joins them.
+    """
     dtype = native(x.dtype)
     options_of_tasks: dict[str, Any] = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
     options_of_tasks |= {"dtype": dtype, "new_axes": {_PAIR: 2}, "adjust_chunks": parts.result_chunks}
@@ -165,7 +170,11 @@ def _ends(x: da.Array, parts: PartedChunks, nan: str) -> da.Array:
 
 
 def _params_in(results: da.Array, parts: PartedChunks, request: Request) -> QParams:
-    """Return the parameters in the results of tasks, each a QParams or a QuantizedArray."""
+    """Return the parameters in the results of tasks, each a QParams or a QuantizedArray, as lazy arrays.
+
+    Each number, such as a scale, is a dask array of its own, with a task for each result that takes the attribute of
+    this name.
+    """
     chunks = dict(zip(parts.kept, parts.parameter_chunks, strict=True))
     like = request.params_without_numbers
     depends_on_array = request.coding.convention.scales_by_array(request.qtype)

@@ -77,7 +77,10 @@ class PartedChunks:
 
 
 def value_chunks(chunks: Chunks, shape: tuple[int, ...], qtype: QType) -> Chunks:
-    """Return the chunks of the values of an array, by those of its codes: packed ones end where bytes do."""
+    """Return the chunks of the values of an array, by those of its codes: packed ones end where bytes do.
+
+    Of 10 values of 4 bits, in codes with chunks of 2 and 3 bytes, these are 4 and 6. The last chunk has what is left.
+    """
     if not qtype.packed or not shape:
         return chunks if shape else ()
     sizes = tuple(size * 8 // qtype.bits for size in chunks[-1][:-1])
@@ -102,7 +105,11 @@ def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:
 
 
 def with_noise(call: Call, chunks: Chunks) -> tuple[Call, list[Any]]:
-    """Return a call with the random numbers of the whole array, and where each chunk has its own: operands of tasks."""
+    """Return a call with the random numbers of the whole array, and where each chunk has its own: operands of tasks.
+
+    There is an array for each axis, with a number for each chunk along it; a task adds up its own. Of shape (4, 6) in
+    chunks of (2, 3) they are 0 and 12 along axis 0, 0 and 3 along axis 1, so the last chunk begins with element 15.
+    """
     if call.noise is None:
         return call, []
     sizes = tuple(map(sum, chunks))

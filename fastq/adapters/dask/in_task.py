@@ -117,7 +117,8 @@ def totals(
     try:
         return cast(Totals, in_own_thread(arguments.make))
     except ValueError:
-        if missing := count_of(np.isnan, x):  # of this chunk
+        # NaN is refused by `comparison`, which adds up the numbers of all chunks for its message
+        if missing := count_of(np.isnan, x):
             return Totals.of_nothing(has_codes, missing)
         raise
 
@@ -176,14 +177,14 @@ def _minmax(x: Array, granularity: Granularity, nan: str) -> Array:
 
 
 def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Return a minimum and a maximum that change no others."""
+    """Return a minimum and a maximum of no elements, which change no others: the minimum is the larger one."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max, np.iinfo(dtype).min
     return math.inf, -math.inf
 
 
 def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the smallest minimum and the largest maximum."""
+    """Return the smallest minimum and the largest maximum, of pairs along the first axis: a step of a reduction."""
     lo = pairs[:1].min(axis=axis, keepdims=keepdims)
     hi = pairs[1:].max(axis=axis, keepdims=keepdims)
     return np.concatenate([lo, hi])

@@ -360,7 +360,7 @@ def _bounds_and_ranges(
 
 def _check_range(name: Any, extremes: Array) -> None:
     """Raise ValueError for a range that has no scale."""
-    if extremes[0] > extremes[1]:
+    if extremes[0] > extremes[1]:  # infinity and -infinity, see `_extremes`
         raise ValueError(
             f"ds has no value of {name!r} within its valid limits: remove them from attrs, or correct them"
         )
@@ -378,6 +378,7 @@ def _check_are_data(name: Any, extremes: tuple[Any, Any] | Array) -> None:
 def _possible_packings(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[CfPacking]:
     """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
     family = qtype.name.rstrip("0123456789")
+    # files of netCDF 3 have no unsigned integers: whether _Unsigned makes unsigned codes of signed integers
     as_signed = missing_values.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
     return [packing_of_range(extremes, candidate, as_signed) for candidate in qtypes]

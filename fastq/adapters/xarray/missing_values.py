@@ -1,4 +1,7 @@
-"""Missing values and limits of a variable by the CF conventions, and the numbers in its attributes."""
+"""Missing values and limits of float variables to pack and to round, by attributes of the CF conventions.
+
+`unpacking` takes names of attributes from here, and nothing else: it asks xarray itself which codes are missing values.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +124,7 @@ def _limits(name: Any, variable: Variable) -> tuple[float, float]:
     stored = codes_dtype("ds", name, encoding.get("dtype"))
     scale_and_offset = [numbers("ds", name, key, encoding.get(key), 1) for key in OF_SCALE]
     was_packed = any(unit.size for unit in scale_and_offset)
+    # the number of an attribute, or the neutral one without it
     scale, offset = (float(np.append(unit, neutral)[0]) for unit, neutral in zip(scale_and_offset, (1, 0), strict=True))
 
     lower: list[float] = [-np.inf]

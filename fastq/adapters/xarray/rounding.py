@@ -105,12 +105,12 @@ def bitround(
     data = {name: variable for name, variable in floats.items() if name not in not_rounded}
     options = {"keepbits": keepbits, "digits": digits, "max_error": max_error, "information": information}
     choices = _option_by_name(options, data, not_rounded)
-    alone = {} if isinstance(information, Mapping) else _without_neighbours(data, choices, dim)
-    for name, reason in (unclear | alone).items():
+    without_neighbours = {} if isinstance(information, Mapping) else _without_neighbours(data, choices, dim)
+    for name, reason in (unclear | without_neighbours).items():
         warn_caller(data_variables.stays(name, reason))
     rounded = {}
     for name, (option, number) in choices.items():
-        if name in alone:
+        if name in without_neighbours:
             continue
         values = datasets.values_of(name, data[name])
         option_of_rounding, bits = _bits_of(name, data[name], values, option, number, dim)
@@ -184,6 +184,7 @@ def _bits_of(name: Any, variable: Variable, data: Any, option: str, number: Any,
     The other options, max_error and information, choose the number of bits to keep by the values.
     """
     dtype = native(variable.dtype)
+    # the first number of `of_width` is that of mantissa bits
     most = {"keepbits": of_width(8 * dtype.itemsize)[0], "digits": most_digits(8 * dtype.itemsize)}
     if option in _ATTRIBUTE_AND_ALGORITHM:
         number = as_int(number, f"{option} of {name!r}")

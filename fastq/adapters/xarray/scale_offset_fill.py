@@ -164,6 +164,9 @@ def _scale_and_offset_with_zero(lo: float, hi: float, codes: tuple[int, int]) ->
 
     The scale has few bits, and so has the code, with 16 bits a multiple of 16: their product is exact. For that the
     code of 0 may move by up to 15 codes, so there are fewer steps for the range.
+
+    For -1 to 3 and codes from -127 to 127, 4 / 254 is 0.015748; the next number with 12 bits is 0.0157547, by which the
+    code of 0 is -64 and the offset 64 times the scale, 1.00830078125.
     """
     first, last = codes
     steps = last - first

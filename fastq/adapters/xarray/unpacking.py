@@ -56,6 +56,7 @@ class _Unpacked(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
 
     def _part(self, key: tuple[Any, ...]) -> Array:
+        """Return the values of a part that xarray has brought into the form of slices and lists of indices."""
         return self.unpacking.values(as_array(self.packed[key], "ds", has_gaps=True))
 
 

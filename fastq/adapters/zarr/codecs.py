@@ -51,10 +51,12 @@ class BitRound(ArrayArrayCodec):
             raise ValueError(f"keepbits must be at most {most} for {dtype.to_native_dtype()}, not {self.keepbits}")
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        """Return a chunk with rounded floats, in the dtype that it had."""
         x = np.asarray(chunk_array.as_ndarray_like())
         return type(chunk_array).from_ndarray_like(np.asarray(bitround(x, keepbits=self.keepbits), x.dtype))
 
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        """Return a chunk as it is: rounded floats are what is read."""
         return chunk_array
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
@@ -64,7 +66,7 @@ class BitRound(ArrayArrayCodec):
         return self._decode_sync(chunk_array, chunk_spec)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Return the bytes of a chunk that is stored."""
+        """Return the bytes of a chunk that is stored: as many, since a later codec compresses it."""
         return input_byte_length
 
 

@@ -202,7 +202,7 @@ def _draw_image(ax: Axes, cells: Cells, values: Array, colours: str, scale: Norm
 
 
 def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
-    """Put the bar next to the picture, or below its ticks; its distance and width are in points."""
+    """Put the bar next to the picture, or below_picture its ticks; its distance and width are in points."""
     from matplotlib.colors import AsinhNorm
     from matplotlib.ticker import MaxNLocator
     from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
@@ -210,12 +210,12 @@ def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
     points = Affine2D().scale(1 / 72) + ax.figure.dpi_scale_trans
     place = cast("Affine2D", ax.transAxes)
     if vertical:
-        beside = blended_transform_factory(points + ScaledTranslation(1, 0, place), place)
-        room = ax.inset_axes((6, 0, 8, 1), transform=beside)
+        right_of_picture = blended_transform_factory(points + ScaledTranslation(1, 0, place), place)
+        place_of_bar = ax.inset_axes((6, 0, 8, 1), transform=right_of_picture)
     else:
-        below = blended_transform_factory(place, points + ScaledTranslation(0, 0, place))
-        room = ax.inset_axes((0, -34, 1, 8), transform=below)
-    bar = ax.figure.colorbar(image, cax=room, orientation="vertical" if vertical else "horizontal")
+        below_picture = blended_transform_factory(place, points + ScaledTranslation(0, 0, place))
+        place_of_bar = ax.inset_axes((0, -34, 1, 8), transform=below_picture)
+    bar = ax.figure.colorbar(image, cax=place_of_bar, orientation="vertical" if vertical else "horizontal")
     bar.ax.tick_params(labelsize="small")
     if isinstance(image.norm, AsinhNorm):
         ticks = [float(tick) for tick in image.norm.inverse(np.linspace(0.0, 1.0, 5))]
@@ -343,7 +343,11 @@ def _is_square(shape: Pair) -> bool:
 
 
 def _tiles(row: int, shape: tuple[int, ...], step: Pair) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
-    """Yield the tiles of a band, each a piece of a row of cells: its position among the cells, and in the band."""
+    """Yield the tiles of a band, each a piece of a row of cells: its position among the cells, and in the band.
+
+    `row` is the first row of cells in the band. A cell has `step` rows and columns of elements; a tile is as high as a
+    cell, and as wide as about `AT_ONCE` elements allow.
+    """
     width = max(AT_ONCE // (step[0] * step[1]), 1)
     for k, top in enumerate(range(0, shape[0], step[0])):
         for column in range(0, math.ceil(shape[1] / step[1]), width):

@@ -76,22 +76,28 @@ class Measured(NamedTuple):
 
 
 def sample_of(x: Array, scheme: Arguments) -> Array:
-    """Return evenly spread parts of an array that have their own parameters under a scheme.
+    """Return evenly spread parts of an array, which a scheme quantizes as it does within the whole array.
 
-    With one scale for all, or blocks along the last axis, parts are rows; in a one-dimensional array pieces.
+    Scales of a part must be those that the array would have, or errors would be of another size. So a part has all
+    elements that share a scale: blocks along the last axis lie within rows, a scale for each index on an axis goes with
+    that index, and blocks along another axis are kept whole by cutting the other axes.
+
+    With one scale for all no part has all elements; rows are taken, and the caller brings the scale. Rows are those
+    along the last axis, in a one-dimensional array pieces.
     """
     block_size = scheme.get("block_size") or as_qtype(scheme["dtype"]).block_size
     axes = scheme.get("axis")
     own_axes = [] if axes is None else sorted(normalize_axis_tuple(axes, x.ndim, "axis"))
     if not own_axes or (block_size and own_axes == [x.ndim - 1]):
         rows = _as_rows(x)
-        picked = _spread_indices(len(rows), SAMPLE // max(rows.shape[1], 1))
-        return np.ascontiguousarray(rows[picked, :SAMPLE])
+        indices = _spread_indices(len(rows), SAMPLE // max(rows.shape[1], 1))
+        return np.ascontiguousarray(rows[indices, :SAMPLE])
     # blocks along an axis stay whole; without blocks each index on its axes has a scale
     axes_to_cut = [axis for axis in range(x.ndim) if axis not in own_axes] if block_size else own_axes
-    longest = max(axes_to_cut, key=lambda axis: x.shape[axis])
-    picked = _spread_indices(x.shape[longest], SAMPLE // max(x.size // x.shape[longest], 1))
-    return x.take(picked, axis=longest)
+    axis_to_cut = max(axes_to_cut, key=lambda axis: x.shape[axis])  # the longest one leaves the most parts to choose
+    elements_of_index = x.size // x.shape[axis_to_cut]
+    indices = _spread_indices(x.shape[axis_to_cut], SAMPLE // max(elements_of_index, 1))
+    return x.take(indices, axis=axis_to_cut)
 
 
 def _as_rows(x: Array) -> Array:
@@ -117,6 +123,7 @@ class Trial:
 
     @cached_property
     def _ends(self) -> list[float]:
+        """The smallest and the largest element of the whole array, for schemes with one scale."""
         return [end.item() for end in minmax(self.x)]
 
     def measure(self, scheme: Arguments) -> Measured:
@@ -139,12 +146,12 @@ def _families(schemes: Any) -> dict[str, list[Arguments]]:
     """Return the arguments of `fastq.quantize` for the points of each family; None: those of `FAMILIES`."""
     if schemes is None:
         return {name: [{**shared, "dtype": dtype} for dtype in dtypes] for name, (shared, dtypes) in FAMILIES.items()}
-    wanted = "a mapping of names to lists of arguments, dtype among them"
+    requirement = "a mapping of names to lists of arguments, dtype among them"
     if not isinstance(schemes, Mapping) or not schemes:
-        raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
+        raise TypeError(f"schemes must be {requirement}, not {shown(schemes)}")
     for name, members in schemes.items():
         if not isinstance(members, Sequence) or not members or not all(map(_has_dtype, members)):
-            raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
+            raise TypeError(f"schemes must be {requirement}, but that of {shown(name)} is {shown(members)}")
     return {name: list(members) for name, members in schemes.items()}
 
 
@@ -193,8 +200,8 @@ def sqnr(
     x = as_input(x)
     if not x.size:
         raise ValueError("x has no elements to quantize")
-    tried = Trial(x)
-    families = {name: sorted(map(tried.measure, members)) for name, members in _families(schemes).items()}
+    trial = Trial(x)
+    families = {name: sorted(map(trial.measure, members)) for name, members in _families(schemes).items()}
     a = axis_of(ax)
     for (name, points), (colour, mark) in zip(families.items(), cycle(_MARKS), strict=False):
         bits, ratios = zip(*points, strict=True)
@@ -288,13 +295,13 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     a.set_yticks(places, names)
     a.invert_yaxis()
     width = 1.02
-    if a.figure.get_layout_engine() is None:  # nothing makes room beside the axes
+    if a.figure.get_layout_engine() is None:  # nothing makes room right_axis the axes
         a.bar_label(bars, texts, padding=4, fontsize="small")
         width = 1.9
     else:
-        beside = a.secondary_yaxis("right")
-        beside.set_yticks(places, texts, fontsize="small")
-        beside.tick_params(length=0)
+        right_axis = a.secondary_yaxis("right")
+        right_axis.set_yticks(places, texts, fontsize="small")
+        right_axis.tick_params(length=0)
     a.set_xlim(min(0.0, *lengths), max(longest, 1.0) * width)
     of_rows = f", one row in {every} measured" if every > 1 else ""
     set_labels(a, f"{' x '.join(map(str, values.shape)) or 'one number'} {values.dtype}{of_rows}", "SQNR, dB", "")

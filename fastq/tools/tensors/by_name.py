@@ -175,7 +175,7 @@ def _gguf_checkpoint(path: Path) -> Checkpoint:
         module = tensor.name.removesuffix(".weight")
         has_codes = tensor.scheme == "Q8_0"
         name = module if has_codes and module not in file.tensors else tensor.name
-        tensors[name] = replace(tensor, is_quantized=has_codes)
+        tensors[name] = replace(tensor, is_quantized=has_codes)  # other blocks are read as values
     config = {key: field.value() for key, field in file.fields.items() if field.type_name != "array"}
     return Checkpoint(path, tensors, config)
 

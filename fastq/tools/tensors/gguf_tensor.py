@@ -32,8 +32,8 @@ class GgufTensor(Tensor):
             shape=spec.shape,
             scheme=spec.kind.name,
             nbytes=spec.nbytes,
-            original_dtype="F32",
-            is_quantized=spec.kind.block != 1,
+            original_dtype="F32",  # a file does not say what blocks were made from
+            is_quantized=spec.kind.block != 1,  # floats and integers are blocks of one number
             has_numbers=has_values(spec.kind),
             source=source,
             spec=spec,
@@ -44,7 +44,7 @@ class GgufTensor(Tensor):
         return self._q8_0() if self.spec.kind.name == "Q8_0" else self._decode()
 
     def codes(self) -> Array:
-        """Return the values."""
+        """Return the values: a table compares and shows these of all types, whether codes are known or not."""
         return self.values()
 
     def raw(self) -> NDArray[np.uint8]:
@@ -55,7 +55,11 @@ class GgufTensor(Tensor):
         return self.source.values(self.name)
 
     def _q8_0(self) -> QuantizedArray:
-        """Return int8 codes in blocks of 32. Blocks of zeros have a scale of 0, which becomes 1."""
+        """Return int8 codes in blocks of 32. Blocks of zeros have a scale of 0, which becomes 1.
+
+        A block is 34 bytes: a float16 scale, then the codes. The file may have a scale for each matrix, too, which
+        multiplies these.
+        """
         form = BLOCK_FORMATS["Q8_0"]
         shape = self.shape
         blocks = self.source.load(self.name).reshape(-1, form.nbytes)

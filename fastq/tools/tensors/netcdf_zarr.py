@@ -140,10 +140,14 @@ def _arrays_in_hdf5(path: Path) -> list[_Hdf5Array]:
 
 @functools.lru_cache(maxsize=8)
 def _arrays_at_time(path: Path, modified_ns: int) -> list[_Hdf5Array]:
-    """Return what `_arrays_in_hdf5` returns: a command asks several times, and a changed file is read again."""
+    """Return what `_arrays_in_hdf5` returns; the cache serves a command that asks several times.
+
+    The time of the last change is part of the cache's key alone, so that a changed file is read again.
+    """
     arrays: list[_Hdf5Array] = []
 
     def visit(name: str | bytes, item: Any) -> None:
+        """Add an item to the list, if it is an array; h5py calls this for each item of the file."""
         if _is_array(item):
             arrays.append(_Hdf5Array(name=_name_in_netcdf(name), is_read_by_netcdf=_is_array_read(item)))
 
@@ -191,6 +195,7 @@ def attribute_names_in_hdf5(path: Path) -> dict[str, list[str]]:
     names_of: dict[str, list[str]] = {}
 
     def visit(name: str | bytes, item: Any) -> None:
+        """Add the names of an item's attributes; h5py calls this for each item but the file itself."""
         names_of[_name_in_netcdf(name)] = [key for key in item.attrs if not OF_DIMENSIONS.fullmatch(key)]
 
     with _hdf5_file(path) as file:
@@ -207,6 +212,7 @@ def _items_without_values(path: Path) -> list[str]:
     with _hdf5_file(path) as file:
 
         def visit(name: str | bytes, link: Any) -> None:
+            """Add the name of a link that leads to no values; h5py calls this for each link."""
             if not isinstance(name, str):  # no UTF-8, which h5py finds nothing by
                 return
             try:
@@ -227,6 +233,7 @@ def _unreadable_arrays(path: Path) -> list[str | bytes]:
     names: list[str | bytes] = []
 
     def visit(name: str | bytes, item: Any) -> None:
+        """Add the name of an item that can't be read; h5py calls this for each item."""
         try:
             is_readable = isinstance(name, str) and (not _is_array(item) or item.dtype is not None)
         except TypeError:
@@ -246,6 +253,7 @@ def _unreadable_attributes(path: Path) -> list[tuple[str | bytes, str | bytes]]:
     with _hdf5_file(path) as file:
 
         def visit(name: str | bytes, item: Any) -> None:
+            """Add the attributes of an item that can't be read; h5py calls this for each item."""
             found.extend((name, key) for key in item.attrs if not _is_attribute_read(item.attrs, key))
 
         if file is not None:
@@ -458,6 +466,7 @@ def read_labels(path: Path, group: str, dims: tuple[str, ...], others: Iterable[
         with opened as ds:
             of_dims = [dim for dim in dims if dim in ds.variables and ds.variables[dim].dims == (dim,)]
             in_group = [name for name in others if name in ds.variables]
+            # coordinates along these dimensions only, and at least one of them: scalars say nothing about places
             of_grid = [name for name in in_group if set() < set(ds.variables[name].dims) <= set(dims)]
             for name in (*of_dims, *of_grid):
                 if name not in labels:

@@ -283,7 +283,11 @@ def _set_attribute(owner: Any, key: str, value: Any) -> None:
 
 
 def _regions(variable: Any) -> Iterator[Any]:
-    """Yield the indices of parts of a variable that are read and written at once: whole chunks if it has any."""
+    """Yield the indices of parts of a variable that are read and written at once: whole chunks if it has any.
+
+    Of float64 of shape (10000, 1000), in chunks of (10, 100), a part has at most 16 MiB: 2090 rows, which are 209 rows
+    of chunks.
+    """
     shape = variable.shape
     if not shape:
         yield ...
@@ -373,6 +377,7 @@ def _zarr_to_zarr(source: Path, out: Path, results: ChangedDatasets) -> None:
     import zarr
 
     def names_not_copied(folder: str, names: list[str]) -> list[str]:
+        """Return the names in a folder that are written anew, or dropped; `copytree` calls this for each folder."""
         result = results.get(ROOT + Path(folder).relative_to(source).as_posix().strip("."))
         return [CONSOLIDATED, *map(str, result.changed), *result.dropped] if result else []
 
@@ -454,7 +459,10 @@ def _refuse_types_and_names_netcdf_lacks(ds: Dataset, prefix: str) -> None:
 
 
 def _make_attributes_fit_netcdf(owner: str, attributes: dict[Any, Any], say: Say) -> None:
-    """Replace attributes of a zarr store whose types netCDF lacks by their JSON; remove those with other names."""
+    """Replace attributes of a zarr store whose types netCDF lacks by their JSON; remove those with other names.
+
+    `owner` is what lines about them begin with, such as "t: ".
+    """
     for key, value in list(attributes.items()):
         if not NETCDF_NAME.fullmatch(key) or OF_DIMENSIONS.fullmatch(key):
             del attributes[key]
@@ -539,7 +547,10 @@ def _describe_flags(variable: Variable, number_by_text: dict[str, int]) -> None:
 
 
 def _remove_attributes_json_lacks(owner: str, attributes: dict[Any, Any], say: Say) -> None:
-    """Remove attributes that JSON lacks: records, complex numbers, bytes and references."""
+    """Remove attributes that JSON lacks: records, complex numbers, bytes and references.
+
+    `owner` is what lines about them begin with, such as "t: ".
+    """
     for key, value in list(attributes.items()):
         values = np.asarray(value)
         kind = "a record" if values.dtype.names else f"of {values.dtype}"

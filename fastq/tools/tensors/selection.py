@@ -48,6 +48,7 @@ class Selection:
             return "not suggested"
         if len(spec.shape) < 2 and not self.vectors:
             return "a vector" if spec.shape else "a scalar"
+        # the blocks of such a format need an axis
         has_own_blocks = as_qtype(self.scheme_for(spec.name, scheme).dtype).block_size
         return "a scalar" if not spec.shape and has_own_blocks else ""
 

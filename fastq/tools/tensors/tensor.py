@@ -84,7 +84,8 @@ class Tensor(ABC):
     def parts(self) -> Iterator[tuple[slice, ...]]:
         """Yield the indices of parts: whole chunks of the storage, as many as have about a million elements.
 
-        A part has whole axes from the last one on, as in memory, as long as it has few enough elements.
+        A part has whole axes from the last one on, as in memory, as long as it has few enough elements. Of shape (5000,
+        1000) in chunks of (10, 100) it has 1040 rows: 104 rows of chunks, of 10,000 elements each.
         """
         sizes = list(self.chunks or (1,) * len(self.shape))
         for axis in reversed(range(len(sizes))):
@@ -216,6 +217,7 @@ class _ExpertValues:
 
     @cached_property
     def values(self) -> Array:
+        """The values of all experts, of shape (experts, rows, columns)."""
         return self._tensor.values()
 
 

@@ -37,8 +37,11 @@ class VariableTensor(Tensor):
             name=stored.name,
             shape=variable.shape,
             scheme=stored.special or scheme,
+            # without compression, which only the sizes of files and stores have: `fastq compare` prints these below
             nbytes=variable.size * dtype.itemsize,
+            # of float64, too: only `fastq dequantize` looks at this, which takes no such files
             original_dtype="F32",
+            # also if it was rounded only: its values are an approximation, whose errors count in the sums of a table
             is_quantized=bool(packing),
             has_numbers=variable.dtype.kind in "fiu" and not stored.special,
             variable=stored,
@@ -52,7 +55,7 @@ class VariableTensor(Tensor):
     def raw(self) -> NDArray[np.uint8]:
         """Return the bytes of the values: those of texts, or of lists and records after their length."""
         values = self.load()
-        if self.variable.special:  # texts of arrays leave elements out
+        if self.variable.special:  # `str` of a long array leaves elements out
             return np.frombuffer(b"".join(_bytes_after_length(value) for value in values.ravel()), np.uint8)
         return np.frombuffer("\0".join(map(str, values.ravel().tolist())).encode("utf-8", "replace"), np.uint8)
 

@@ -20,7 +20,7 @@ def main() -> None:
     """Run the command line."""
     ending = Ending()
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, signal.SIGTERM)
+        number = getattr(signal, name, signal.SIGTERM)  # Windows has no SIGHUP: SIGTERM once more changes nothing
         if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):  # nohup has it ignored
             signal.signal(number, ending)
     atexit.register(ending.at_exit)  # first, so that it runs last

@@ -18,7 +18,7 @@ EXIT_CODE = 128 + signal.SIGINT  # which shells expect
 
 def signal_again(dropped: sys.UnraisableHookArgs) -> None:
     """Raise a signal again if Python dropped its exception in a destructor; print other exceptions as usual."""
-    code = getattr(dropped.exc_value, "code", EXIT_CODE)
+    code = getattr(dropped.exc_value, "code", EXIT_CODE)  # of SystemExit; KeyboardInterrupt has none
     if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit) and isinstance(code, int) and code > 128:
         number = code - 128
         # from another thread, a moment later: here the exception would be dropped again
@@ -55,7 +55,10 @@ class Ending:
         sys.exit(128 + number)
 
     def at_exit(self) -> None:
-        """End without the end of the interpreter, a quarter of a short command's time, in which nothing is handled."""
+        """End the process at once, without what Python does at its end: at that time no signal is handled.
+
+        That takes a quarter of the time of a short command. Output is written out before.
+        """
         try:
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:

@@ -17,7 +17,10 @@ _CODE = "fastq.exit_code"  # key of the exit code that notes ask for
 
 
 def note(text: object, code: int = 0) -> None:
-    """Write a line to standard error; the command ends with the smallest nonzero exit code of its notes."""
+    """Write a line to standard error; the command ends with the smallest nonzero exit code of its notes.
+
+    Codes that say more are smaller: a tensor that is too far off counts more than one that was not compared.
+    """
     click.echo(printable(" ".join(str(text).splitlines())), err=True)
     meta = click.get_current_context().meta
     meta[_CODE] = min(filter(None, (exit_code_of_notes(), code)), default=0)

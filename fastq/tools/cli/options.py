@@ -42,7 +42,7 @@ force_option = click.option("--force", is_flag=True, help="Replace OUT if it exi
 
 
 def as_patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Pass patterns whose regular expressions are any."""
+    """Return the patterns of an option as they are; refuse one that is no valid regular expression."""
     for text in texts:
         with regular_expression(text):
             check_pattern(text)

@@ -19,10 +19,11 @@ def with_suffix(
     """Return a callback that refuses paths without one of the suffixes; hints tell what files with others hold."""
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+        """Return the path as it is; refuse another suffix."""
         if path is not None and path.suffix not in suffixes:
-            held = (hint or {}).get(path.suffix)
-            why = f"; a {path.suffix} file holds {held}" if held else ""
-            raise click.BadParameter(f"{path.name!r} does not end in {alternatives(suffixes)}{why}")
+            content = (hint or {}).get(path.suffix)
+            reason = f"; a {path.suffix} file holds {content}" if content else ""
+            raise click.BadParameter(f"{path.name!r} does not end in {alternatives(suffixes)}{reason}")
         return path
 
     return check

@@ -26,9 +26,10 @@ def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None
     text = f"{{task.fields[done]}} of {len(tensors)} tensors"
     with _bar(text, bars.DownloadColumn(), bars.TransferSpeedColumn(), total=total, done=0) as update:
 
-        def advance(nbytes: int, tensors: int) -> None:
+        def advance(nbytes: int, finished: int) -> None:
+            """Add the bytes of a part, and the number of tensors that are finished by it: 0 or 1."""
             nonlocal done
-            done += tensors
+            done += finished
             update(advance=nbytes, done=done)
 
         yield advance
@@ -54,6 +55,7 @@ def dask_progress() -> Iterator[None]:
     with _bar("tasks", bars.MofNCompleteColumn(), total=None) as update:
 
         def begin(graph: Any, state: dict[str, Any]) -> None:
+            """Add the tasks of a graph to the total, as one command may compute several graphs."""
             nonlocal total
             total += sum(len(state[kind]) for kind in ("ready", "waiting"))
             update(total=total)
@@ -66,18 +68,20 @@ def dask_progress() -> Iterator[None]:
 def _bar(text: str, *columns: bars.ProgressColumn, total: int | None, **fields: Any) -> Iterator[Callable[..., None]]:
     """Show a bar, which also says when a kernel is being compiled; yield the function that updates it."""
     console = Console(stderr=True)
-    shares = bool(sys.stdout) and sys.stdout.isatty()
+    has_terminal_as_stdout = bool(sys.stdout) and sys.stdout.isatty()
     columns = bars.TextColumn(text), bars.BarColumn(), *columns, bars.TimeRemainingColumn()
     columns = *columns, bars.TextColumn("{task.fields[now]}")
-    hidden = not console.is_terminal
+    is_hidden = not console.is_terminal
     kernels = itertools.count(1)
     # lines that are printed meanwhile go above the bar if they go to a terminal, else to their file
-    with bars.Progress(*columns, console=console, disable=hidden, redirect_stdout=shares) as progress:
+    with bars.Progress(
+        *columns, console=console, disable=is_hidden, redirect_stdout=has_terminal_as_stdout
+    ) as progress:
         update = functools.partial(progress.update, progress.add_task("", total=total, now="", **fields))
-        outside = notices.before_compiling
+        earlier_notice = notices.before_compiling
         if not progress.disable:
             notices.before_compiling = lambda: update(now=f"compiling, once: {next(kernels)}", refresh=True)
         try:
             yield functools.partial(update, now="")
         finally:
-            notices.before_compiling = outside
+            notices.before_compiling = earlier_notice

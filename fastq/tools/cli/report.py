@@ -174,6 +174,7 @@ def arrays_of_pictures(a: Path | Mapping[str, Tensor], b: Path | Mapping[str, Te
     """Return the function that reads what a picture shows: a tensor of A, and the tensor of B with the same name."""
 
     def read(name: str) -> tuple[Any, Any]:
+        """Return the values of a tensor of A, and the codes or values of that of B; files are read anew."""
         ours = tensors_of(a) if isinstance(a, Path) else a
         theirs = tensors_of(b) if isinstance(b, Path) else b
         return as_float(ours[name].values()), as_float(theirs[name].codes())

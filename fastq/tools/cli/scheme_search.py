@@ -109,6 +109,7 @@ def _trials_for_model(model: ModelFolder, plan: Plan | None) -> Trials:
     """Return how presets are tried for a model directory; it has no plan if it is quantized already."""
 
     def reason_against(tensor: Tensor) -> str:
+        """Return why the command leaves a tensor as it is; empty if it quantizes it."""
         if plan is None or tensor.name not in plan.quantized:
             reason = plan and plan.copied.get(tensor.name)
             return f"copied by fastq convert: {reason}" if reason else "not quantized by fastq convert"
@@ -126,7 +127,7 @@ def _trials_for_model(model: ModelFolder, plan: Plan | None) -> Trials:
 def _plan_of(model: ModelFolder) -> Plan:
     """Return what `fastq convert` would do with a model of floats, whatever the scheme; raise ValueError for others."""
     check_floats(model)
-    rules = Rules(PRESETS["W8A8"])  # of rows of any length
+    rules = Rules(PRESETS["W8A8"])  # which takes rows of any length, so that all matrices are in the plan
     return make_plan(model.tensors, model.config, rules, read_own_code(model.path, model.config))
 
 
@@ -209,6 +210,7 @@ class _Budget:
     """The noise that an array may have and still reach an SQNR; the noise of parts is taken from it."""
 
     def __init__(self, signal: float, least: float) -> None:
+        # a ratio of r dB is a noise of 10**(-r / 10) of the signal
         with np.errstate(over="ignore"):  # of decibels far below 0
             share = float(np.power(10.0, -least / 10))
         self._left = signal * share * (1 + 1e-9)  # sums differ in their last digits
@@ -382,7 +384,11 @@ def _round_trip_with_largest(largest: Array, arguments: Mapping[str, Any], part:
 
 
 def _cut_into_parts(shape: tuple[int, ...], scheme: Scheme) -> list[tuple[slice, ...]]:
-    """Cut an array into parts that have whole blocks or channels, with about `PART` elements each."""
+    """Cut an array into parts that have whole blocks or channels, with about `PART` elements each.
+
+    It is cut along one axis: the one with the most units, of which `MANY` are enough. Of shape (4096, 4096) and blocks
+    of 32 along the last axis, all parts are 16 whole rows.
+    """
     axis = _axis_of(scheme)
     block_size = scheme.block_size
     has_channels = axis is not None and not block_size

@@ -61,6 +61,7 @@ def numbers_callback(parse: Callable[[str], Any], needs_name: bool = False) -> C
     """
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
+        """Return the number, or the numbers by name, of the texts that a user wrote."""
         form = "NAME=NUMBER" if needs_name else "NUMBER, nor NAME=NUMBER for each variable"
         with usage_errors(lambda error: f"{' '.join(texts)!r} is not {form}"):
             pairs = [text.rpartition("=") for text in texts]
@@ -165,6 +166,7 @@ def _for_group(
     known = {path.strip(ROOT) for path in groups}
 
     def is_in_group(name: str) -> bool:
+        """Return whether a variable, by its name with the path of its group, is for this call."""
         parent = name.rpartition("/")[0]
         return parent == group.strip(ROOT) or (group == ROOT and parent not in known)
 

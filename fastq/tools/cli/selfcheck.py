@@ -41,7 +41,11 @@ COLUMNS = {"scheme": "<36", "bytes": ">12", "sqnr_db": ">10", "Gelem/s": ">10", 
 
 
 def _ties(rng: Generator, n: int) -> Array:
-    """Return ties between codes at scale 1, and numbers next to them, in a range that gives scale 1."""
+    """Return ties between codes at scale 1, and numbers next to them, in a range that gives scale 1.
+
+    A tie is a whole number and a half, where rounding decides; one unit of float32 below or above it does not. The ends
+    are -128 and 127.
+    """
     halves = (rng.integers(-140, 140, n) + 0.5) * (1 + rng.choice((-1, 0, 0, 1), n) * 2.0**-23)
     return np.where(rng.random(n) < 0.1, rng.choice((-127.0, -128.0, 127.0)), halves)
 
@@ -120,6 +124,7 @@ def input_of(case: Case) -> Array:
         values = VALUES[case.values](rng, math.prod(case.shape)).astype(np.float64)
         if dtype.kind in "iu":
             first, last = (float(end) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+            # float64 rounds the last 64 bit integer up, out of the range: the number below is in it
             values = np.clip(np.nan_to_num(values * 100), first, last if dtype.itemsize < 8 else np.nextafter(last, 0))
         return LAYOUTS[case.layout](values.astype(dtype).reshape(case.shape))
 

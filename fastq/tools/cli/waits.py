@@ -25,5 +25,6 @@ def notice_if_slow(what: str) -> Iterator[None]:
 
 
 def _say(what: str) -> None:
+    """Write a line to standard error, from the thread of the timer."""
     with contextlib.suppress(OSError):  # of a terminal that is gone
         os.write(2, f"fastq: {what}\n".encode(errors="replace"))

@@ -121,7 +121,7 @@ class Sides(NamedTuple):
 
 def _note_worst(entries: list[Entry], at_least: float) -> None:
     """Write a line on the tensors below an SQNR."""
-    low = [entry for entry in entries if not entry["sqnr_db"] >= at_least]
+    low = [entry for entry in entries if not entry["sqnr_db"] >= at_least]  # NaN, too, which is below nothing
     low.sort(key=lambda entry: float(entry["sqnr_db"]))
     if low:
         worst = some_of([f"{entry['name']} ({cell_text('sqnr_db', entry['sqnr_db'])})" for entry in low])
@@ -330,7 +330,9 @@ def _measured_of(parts: Sequence[_Part], dtype_kind: str, name: str, code: int) 
 def _orders(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes by which the dimensions of one variable come into the order of another one, and the way back.
 
-    Both are empty where the order is the same, or one of the variables has no names of dimensions.
+    They are arguments of `transpose`: of (t, x, y) and (y, t, x), axes 2, 0, 1 bring the first one into the order of
+    the second, and 1, 2, 0 back. Both are empty where the order is the same, or one of the variables has no names of
+    dimensions.
     """
     if not ours or not theirs or ours == theirs:
         return (), ()
@@ -338,7 +340,7 @@ def _orders(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, 
 
 
 def _measure_in_parts(x: Tensor, y: Tensor, progress: Progress, code: int) -> Measured:
-    """Measure the values that neither side lacks, part by part."""
+    """Measure the values that neither side lacks, part by part, in the order of the dimensions of x."""
     dtype_kind = "f"
     parts = []
     to_y, to_x = _orders(x.dims, y.dims)

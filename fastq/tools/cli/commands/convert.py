@@ -221,7 +221,7 @@ def _lines_on_result(conversion: Quantization, out: Path) -> Iterator[str]:
 
 def _check_direction(scheme: LayerScheme | None, dequantize: bool, dtype: str | None) -> None:
     """Refuse options that are not for quantizing, or not for restoring floats."""
-    if dequantize == (scheme is not None):
+    if dequantize == (scheme is not None):  # neither, or both
         raise click.UsageError(SCHEME_MISSING if scheme is None else "--dequantize and --scheme cannot be combined")
     if dequantize and any(map(is_given, OF_SCHEMES)):
         raise click.UsageError("--dequantize can be combined with --dtype, --force and the options of the table only")

@@ -100,7 +100,11 @@ def _scheme_of_entry(scheme: Any) -> Scheme:
 def _scheme_from_suggestion(
     dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str
 ) -> Scheme:
-    """Return a scheme of `fastq suggest` under the names of the options."""
+    """Return a scheme of `fastq suggest` under the names of the options.
+
+    Its JSON has the arguments of `fastq.quantize`, in which no axis is one scale for all, and formats that have only
+    symmetric codes say nothing about that.
+    """
     qtype = as_qtype(dtype)
     return _scheme(
         dtype=dtype,

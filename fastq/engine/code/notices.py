@@ -19,7 +19,7 @@ def tell_user(*, also_in_pipes: bool = False) -> None:
     # standard error may be None, an object without `isatty`, or closed
     with contextlib.suppress(AttributeError, OSError, ValueError):
         if also_in_pipes or sys.stderr.isatty():
-            if_stored = "once for this machine; the code is if_stored on disk"
+            if_stored = "once for this machine; the code is kept on disk"
             if_not_stored = "in each process; no folder for their code is trusted, as fastq.show_versions() tells"
             sys.stderr.write(f"fastq: compiling kernels, {if_stored if code_folder() else if_not_stored}\n")
             sys.stderr.flush()

@@ -117,7 +117,7 @@ def record() -> dict[str, Recipe]:
 
 
 def found_functions() -> dict[int, Recipe]:
-    """Return the functions in use, by their addresses."""
+    """Return the recipes of functions in use, by the addresses of these."""
     return _recipes
 
 

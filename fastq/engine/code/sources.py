@@ -53,8 +53,9 @@ class Sources:
     """The sources of a package, given its folder, as they are now."""
 
     def __init__(self, package: Path) -> None:
+        """Read all sources of the rooms that kernels are made of."""
         self.package = package
-        self.imports: dict[str, list[str]] = {}
+        self.imports: dict[str, list[str]] = {}  # names that a module imports, found when they are first needed
         self.read = dict(self._read())
         checksums = sorted((name, source.checksum) for name, source in self.read.items())
         self.checksum = hashlib.sha256(repr(checksums).encode()).hexdigest()  # of all of them

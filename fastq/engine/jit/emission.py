@@ -45,6 +45,7 @@ class Python:
     """The body of a function as Python runs it, its names replaced by their stand-ins."""
 
     def __init__(self, function: FunctionType) -> None:
+        """Make a function of the same code, whose global names and cells are stand-ins."""
         cells = tuple(CellType(item) for item in cells_of(function).values())
         code = function.__code__
         self._function = FunctionType(code, globals_of(function), function.__name__, function.__defaults__, cells)
@@ -388,7 +389,11 @@ class Function:
     # --- branches -----------------------------------------------------------------------------------------------------
 
     def join(self, block: Any, ends: list[tuple[Any, Any]]) -> Any:
-        """Branch to a block from the ends of others, each with an item of the same form; return the item there."""
+        """Branch to a block from the ends of others, each with an item of the same form; return the item there.
+
+        `ends` are pairs of a block and an item. A leaf that is the same constant at all ends stays one; any other
+        becomes a value, a phi of LLVM, of the type that holds all.
+        """
         items = [item for _, item in ends]
         forms = [list(leaves(item)) for item in items]
         if len({len(form) for form in forms}) > 1:

@@ -58,7 +58,7 @@ class Instruction:
         functools.update_wrapper(self, emit)
         self.__name__ = name
         self.__doc__ = doc
-        vars(self)["__signature__"] = signature
+        vars(self)["__signature__"] = signature  # else `inspect` shows that of the emitter
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Emit the instruction."""

@@ -26,6 +26,7 @@ class _ModuleNames:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
+        """Return what stands for a name of the module, and keep it: Python calls this for names not found."""
         item = stand_in(getattr(self._module, name))
         self.__dict__[name] = item
         return item
@@ -38,6 +39,7 @@ class _FunctionOfTypes:
         self._function = function
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the function with types in place of values; return what stands for its result."""
         types_of_args = [_type_or_constant(arg) for arg in args]
         return stand_in(self._function(*types_of_args, **named))
 
@@ -45,6 +47,7 @@ class _FunctionOfTypes:
         return getattr(self._function, name)
 
     def __eq__(self, other: object) -> bool:
+        """Return whether both stand for one function: code compares functions that it is given."""
         return bool(self._function == original(other))
 
     def __hash__(self) -> int:
@@ -125,6 +128,7 @@ def _extreme(is_better: Callable[[Any, Any], Any], native: Callable[..., Any]) -
     """
 
     def extreme(*items: Any, **named: Any) -> Any:
+        """Return the smallest or largest item: a constant of constants, else a value of the type that holds all."""
         items = tuple(items[0]) if len(items) == 1 else items
         if not any(isinstance(item, Value) for item in items):
             return native(items, **named)

@@ -108,6 +108,7 @@ def truth(builder: Any, kind: types.Type, value: Any) -> Any:
     if isinstance(kind, types.Integer):
         return builder.icmp_unsigned("!=", value, ir.Constant(value.type, 0))
     if isinstance(kind, types.Float):
+        # NaN is true, as in Python
         return builder.fcmp_unordered("!=", value, ir.Constant(value.type, 0))
     raise UntraceableError(f"no condition: {kind}")
 

@@ -57,16 +57,20 @@ class _Expressions(ast.NodeTransformer):
     """
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        """Replace ``a and b``, ``a or b``."""
         return _call("all_of" if isinstance(node.op, ast.And) else "any_of", [], map(self.visit, node.values))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        """Replace ``not a``; other operators stay, and their operands are visited."""
         self.generic_visit(node)
         return _call("none_of", [node.operand], ()) if isinstance(node.op, ast.Not) else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        """Replace ``a if test else b``."""
         return _call("choose", [self.visit(node.test)], map(self.visit, (node.body, node.orelse)))
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Replace ``a < b < c``; a single comparison is an operator of values, and stays."""
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
@@ -281,7 +285,8 @@ class _Run:
             self.variables.pop(name, None)
         self.variables |= values
 
-    # Each method from here on emits a statement, and returns whether what follows is reached.
+    # Each method from here on emits a statement, one of the tuples of `FunctionSource.body`, and returns whether what
+    # follows is reached.
 
     def _block(self, statements: list[Any]) -> bool:
         """Emit statements up to one after which nothing is reached."""
@@ -305,6 +310,7 @@ class _Run:
         return False
 
     def _if(self, test: _Snippet, body: list[Any], other: list[Any]) -> bool:
+        """Emit both branches of an ``if``, or the one that a constant condition chooses."""
         condition = self.inner.truth(test.run(self.variables))
         if isinstance(condition, bool):
             return self._block(body if condition else other)
@@ -353,6 +359,7 @@ class _Run:
 
     def _while(self, test: _Snippet, body: list[Any], assigned: set[str]) -> bool:
         def condition() -> Any:
+            """Emit the condition, once, where the loop begins each turn."""
             return test.run(self.variables)
 
         return self._loop(id(test), assigned, condition, lambda: self._block(body), lambda: None)
@@ -366,15 +373,18 @@ class _Run:
         self.locals.add(counter)
 
         def condition() -> Any:
+            """Emit whether the counter has not reached the end, which lies below the start if the step is negative."""
             k = self.variables[counter]
             return k < limit if step > 0 else k > limit
 
         def turn() -> bool:
+            """Set the variable of the loop to the counter, and emit the body."""
             self.variables["__item__"] = self.variables[counter]
             target.run(self.variables)
             return self._block(body)
 
         def count() -> None:
+            """Add the step to the counter; it does not overflow, so LLVM knows how often the loop runs."""
             k = self.variables[counter]._ir
             self.variables[counter] = Value(types.int64, self.builder.add(k, ir.Constant(k.type, step), flags=("nsw",)))
 

@@ -33,6 +33,7 @@ class Value:
         self._ir = value
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the type, or emit the reading of a field; Python calls this for names not found."""
         if name.startswith("__"):
             raise AttributeError(name)
         return function_being_emitted().attribute(self, name)
@@ -48,6 +49,7 @@ class Value:
         return magnitude
 
     def __bool__(self) -> bool:
+        """Refuse to choose by the value; the function is then emitted from its source."""
         raise RunTimeChoiceError("a value is known at run time only")
 
     def _python_value(self, *_: Any) -> Any:
@@ -62,6 +64,7 @@ def _operator(function: Callable[..., Any], *, reflected: bool = False) -> Any:
     """Return the method of an operator."""
 
     def emit(*operands: Any) -> Any:
+        """Emit the operator; NotImplemented for operands of other types, so that Python raises its usual error."""
         if not all(isinstance(operand, Value | int | float | np.generic) for operand in operands):
             return NotImplemented
         return function_being_emitted().operate(function, operands[::-1] if reflected else operands)
@@ -156,7 +159,7 @@ def llvm_value(builder: Any, item: Any, kind: types.Type) -> Any:
         if not is_number(item):
             raise UntraceableError(f"no value: {item}")
         return ir.Constant(llvm_of(kind), scalars.python_value(item, kind))
-    return scalars.DUMMY
+    return scalars.DUMMY  # of a type, a text or None, which is nothing at run time
 
 
 def item_of(builder: Any, kind: types.Type, value: Any) -> Any:

@@ -47,7 +47,8 @@ OVERFLOW = NONE + 3
 def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     """Write the address of the elements of operand k to the stack; return whether it is of a type that is expected.
 
-    A number of Python's becomes one of the dtype that kernels read.
+    `item` is the address of the object that was passed, `stack` points to words of the driver, and `base` is their
+    address. A number of Python's becomes one of the dtype that kernels read.
     """
     fields = words_at(item)
     object_type = fields[TYPE]

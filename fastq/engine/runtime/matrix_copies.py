@@ -26,6 +26,7 @@ class Copy(Constants):
     infinity: int = 0  # bits of infinity if the copy is of whether elements are NaN; 0: of elements themselves
 
     def __post_init__(self) -> None:
+        """Set what follows from the fields; the name has the fields alone."""
         self.element = types.Integer.from_bitwidth(8 * self.size, False)
         self.is_plain = not (self.swapped or self.marks_nan)
         self.result_size = 1 if self.marks_nan else self.size

@@ -96,6 +96,7 @@ class _Loan:
         self.__array_interface__ = block.__array_interface__ | {"shape": (nbytes,)}
 
     def __del__(self) -> None:
+        """Give the memory back: NumPy's arrays keep the loan alive as long as one of them sees the memory."""
         self.pool.put(self.block)
 
 

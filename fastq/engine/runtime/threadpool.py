@@ -137,7 +137,7 @@ class _Words:
         skipped = -self.memory.ctypes.data % (8 * LINE_WORDS) // 8
         self.words = self.memory[skipped:]
         self.address = self.words.ctypes.data
-        self.words[GATE] = CLOSED
+        self.words[GATE] = CLOSED  # no job yet
         self.words[CLOCK] = clock()
         for slot in range(slots):
             self.words[SLOTS + slot * SLOT + LOCK] = new_acquired_lock()
@@ -202,6 +202,7 @@ class _State:
 
     def __init__(self) -> None:
         self.most = max(1, min(_threads_of_numba(), MOST_THREADS))
+        # a number that a user has set counts more than the limit of the control group
         self.threads = self.most if "NUMBA_NUM_THREADS" in os.environ else max(1, min(self.most, int(_cgroup_quota())))
         self.forget()
 

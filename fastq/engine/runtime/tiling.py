@@ -313,7 +313,11 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
 
 
 def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
-    """Whether rows along an axis fill lines, and squares of `rows`, and columns, are whole lines apart."""
+    """Return whether squares can begin with lines: no line has elements of two squares, or of two columns.
+
+    `steps` are strides in bytes, and `axis` is that of the rows: a line has a whole number of elements along it, and
+    squares of `rows` rows, and indices of all other axes, are whole lines apart.
+    """
     apart = [step * rows if k == axis else step for k, step in enumerate(steps)]
     return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
 

@@ -186,6 +186,7 @@ def _declare_store(name: str, aligned_to: int, doc: str):
 
     @instruction(_store_signature, name, doc)
     def stored(context, builder, sig, where, index, value):
+        """Emit the store, with the alignment and the hint that make it one past the cache."""
         kind = sig.args[2]
         line = builder.store(value, _vector_address(builder, where, index, kind))
         line.align = min(lane_type(kind).bitwidth // 8 * lane_count(kind), aligned_to) if aligned_to else 1
@@ -245,6 +246,7 @@ def tuned(name: str) -> Any:
 
     @instruction(lambda: types.intp())
     def read(context, builder, sig):
+        """Emit the load of the number; the first one in a module adds the record with the numbers of this CPU."""
         row = tuning.numbers()
         word = ir.IntType(64)
         kind = ir.ArrayType(word, len(row))

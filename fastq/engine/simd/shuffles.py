@@ -127,6 +127,7 @@ def _reduction(name: str, combine: Emit, doc: str):
 
     @instruction(lambda x: lane_type(x)(types.unliteral(x)) if is_value(x) else None, name, doc)
     def reduce(context, builder, sig, x):
+        """Emit the combination of the lower half of the lanes with the upper one, down to one lane."""
         (kind,) = sig.args
         n = lane_count(kind)
         while n > 1:

@@ -112,7 +112,10 @@ def llvm_suffix(kind: types.Type) -> str:
 
 
 def square_lanes(element: types.Type) -> types.Type:
-    """Return the Vec type of elements of which as many are transposed in registers, at most a cache line."""
+    """Return the Vec type of the rows of a square that is transposed in registers, which has as many rows.
+
+    There are 16 lanes, or as many as a cache line has elements if these are fewer.
+    """
     return Vec(element, min(16, LINE * 8 // element.bitwidth))
 
 

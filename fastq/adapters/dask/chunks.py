@@ -33,13 +33,14 @@ class PartedChunks:
     blocks: Index = field(init=False)  # elements in a block along each axis: 1 along those without blocks
 
     def __post_init__(self) -> None:
+        """Set the fields that follow from the other two, past the setter of a frozen dataclass."""
         ndim = len(self.chunks)
         block_size = self.granularity.block_size
         kept = self.granularity.parameter_axes(ndim)
         block_axes = self.granularity.kept if block_size else ()
         reduced = tuple(axis for axis in range(ndim) if axis not in kept)
         blocks = tuple(block_size if axis in block_axes else 1 for axis in range(ndim))
-        vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced, blocks=blocks)  # it is frozen
+        vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced, blocks=blocks)
 
     @property
     def shape(self) -> tuple[int, ...]:

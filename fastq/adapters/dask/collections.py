@@ -39,6 +39,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         """Return the object with other arrays instead of the parts."""
 
     def __dask_graph__(self) -> HighLevelGraph:
+        """Return the graph of all parts; dask calls this and the next ones of its collections."""
         return HighLevelGraph.merge(*(part.__dask_graph__() for part in self._parts.values()))
 
     def __dask_layers__(self) -> tuple[str, ...]:
@@ -48,6 +49,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return [part.__dask_keys__() for part in self._parts.values()]
 
     def __dask_tokenize__(self) -> Any:
+        """Return what dask makes a name of: equal objects have equal names."""
         return type(self).__name__, self._identity, self._parts
 
     @property
@@ -56,6 +58,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         """The other data that distinguishes it."""
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return the function that makes the object in memory of computed keys, and its other arguments."""
         return self._from_computed, ()
 
     def _from_computed(self, computed: list[Any]) -> Any:
@@ -67,6 +70,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._with_parts(finished)
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return the function that makes the object of a graph of results, and its other arguments."""
         return self._from_persisted, ()
 
     def _from_persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
@@ -112,6 +116,7 @@ class QParams(_Collection, results.QParams):
         return tuple(self.key)
 
     def _with_parts(self, parts: dict[str, Any]) -> results.QParams:
+        """Return parameters with other numbers: lazy ones, or those in memory once they are computed."""
         return with_lazy_numbers(self, **parts) if is_lazy(parts["scale"]) else in_memory(self, **parts)
 
 
@@ -182,6 +187,7 @@ class QuantizedArray(_Collection, results.QuantizedArray):
 
     @property
     def _parts(self) -> dict[str, Any]:
+        """The codes, and the numbers of parameters that are lazy."""
         of_params = self.qparams._parts if isinstance(self.qparams, QParams) else {}
         return {"codes": self.codes, **{name: _as_leaf(part) for name, part in of_params.items()}}
 
@@ -190,6 +196,7 @@ class QuantizedArray(_Collection, results.QuantizedArray):
         return tuple(self.qparams.key), self.shape
 
     def _with_parts(self, parts: dict[str, Any]) -> results.QuantizedArray:
+        """Return an array with other codes and numbers: lazy ones, or those in memory once they are computed."""
         codes = parts["codes"]
         params = self.qparams
         if isinstance(params, QParams):
@@ -211,6 +218,7 @@ class QuantizedArray(_Collection, results.QuantizedArray):
         return without_checks(type(self), self.codes, self.qparams, self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Refuse to compute the array where NumPy asks for it, as that may take long."""
         raise TypeError("a QuantizedArray of dask is not loaded implicitly: call its compute() or dequantize()")
 
 

@@ -307,6 +307,7 @@ def _ranges_of_lazy(
 def _extremes_of(arrays: Iterable[tuple[Any, missing_values.Missing | None]]) -> list[Array]:
     """Return minimum and maximum of arrays, NaN without any number; for dask arrays in one pass."""
     ranges_of_chunks = [_ranges_of_chunks(data, missing) for data, missing in arrays]
+    # ranges of chunks of dask are delayed, not pairs yet
     if any(not isinstance(ends, tuple) for ranges_of_array in ranges_of_chunks for ends in ranges_of_array):
         (ranges_of_chunks,) = _dask().compute(ranges_of_chunks)
     lows_and_highs = [np.array(ranges_of_array).T for ranges_of_array in ranges_of_chunks]
@@ -315,6 +316,7 @@ def _extremes_of(arrays: Iterable[tuple[Any, missing_values.Missing | None]]) ->
 
 @late
 def _dask() -> Any:
+    """Import dask, only where a variable has chunks."""
     import dask
 
     return dask
@@ -377,7 +379,7 @@ def _check_are_data(name: Any, extremes: tuple[Any, Any] | Array) -> None:
 
 def _possible_packings(variable: Variable, qtype: QType, bound: float | None, extremes: Array) -> list[CfPacking]:
     """Return the possible packings of a variable for a range: with a bound of the error, 8 bits or 16."""
-    family = qtype.name.rstrip("0123456789")
+    family = qtype.name.rstrip("0123456789")  # "int" or "uint"
     # files of netCDF 3 have no unsigned integers: whether _Unsigned makes unsigned codes of signed integers
     as_signed = missing_values.dtype_by_unsigned(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
     qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]

@@ -53,6 +53,7 @@ class _Unpacked(BackendArray):
         self.dtype = unpacking.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        """Return the values of a part; xarray brings any index into a form that `_part` takes."""
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._part)
 
     def _part(self, key: tuple[Any, ...]) -> Array:

@@ -37,9 +37,11 @@ class Ending:
     unwinds = False
 
     def __enter__(self) -> None:
+        """From now on a signal raises an exception."""
         self.unwinds = True
 
     def __exit__(self, *error: object) -> None:
+        """From now on a signal ends the process at once."""
         self.unwinds = False
 
     def __call__(self, number: int, frame: object) -> None:

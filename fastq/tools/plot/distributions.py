@@ -380,6 +380,7 @@ def _bars(calibrator: Calibrator) -> tuple[Array, Array, float]:
     steps = max(calibrator.bins // bins_of_octave - 1 - OCTAVES, 0)  # octaves near 0 whose bins become one width
     bins_of_bar = max(bins_of_octave // BARS, 1)
     elements = widen(counts, steps).reshape(-1, bins_of_bar).sum(axis=1)
+    # 0 is the edge in the middle, so the one after it is the width of the narrowest bin
     ends = (np.ldexp(units_of_both_sides(calibrator.bins), steps) * edges[calibrator.bins + 1])[::bins_of_bar]
     width = ends[calibrator.bins // bins_of_bar + 1]
     return elements * (width / np.diff(ends)), ends, width

@@ -240,7 +240,7 @@ def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> No
         size = min(LARGEST_FONT, 0.95 * width / (0.6 * max(map(len, texts))), 0.6 * height)
         if size >= SMALLEST_FONT:
             break
-    else:
+    else:  # not even two digits fit
         return
     for place, text, colour in zip(np.ndindex(values.shape), texts, image.to_rgba(values).reshape(-1, 4), strict=True):
         ink = "black" if colour[:3] @ LUMINANCE > 0.5 else "white"
@@ -327,7 +327,10 @@ def _is_stacked(shape: Pair) -> bool:
 
 
 def _panel_grid(shape: Pair, lines: int) -> tuple[int, int, tuple[float, float]]:
-    """Return rows and columns of panels, and the size of a figure without empty room, for titles of some lines."""
+    """Return rows and columns of panels, and width and height of a figure in inches, for titles of some lines.
+
+    `shape` is that of the matrix: the pictures fill the figure, without empty room around them.
+    """
     height, width = shape
     if _is_stacked(shape):
         return 4, 1, (10.0, 6.0 + 4 * LINE * lines)

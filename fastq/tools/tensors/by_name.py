@@ -34,6 +34,7 @@ class ByName(Mapping[str, QuantizedArray | Array]):
         self._tensors = tensors
 
     def __getitem__(self, name: str) -> QuantizedArray | Array:
+        """Read a tensor; the error for an unknown name lists the nearest ones."""
         if name not in self._tensors:
             raise KeyError(f"{self._name} has no tensor {name!r}{nearest(str(name), self._tensors)}")
         return self._read(name)
@@ -90,6 +91,7 @@ class Tensors(ByName):
     """
 
     def _read(self, name: str) -> QuantizedArray | Array:
+        """Read a tensor; an error names it and the file."""
         with naming(lambda error: f"tensor {name!r} of {self._name} can't be read: {error}"):
             return super()._read(name)
 

@@ -122,6 +122,7 @@ def _tensors_of_file(file: Path, path: Path, as_stored: bool) -> list[Tensor]:
     """Return the tensors of a file; an error names it once if `path` is a folder with the file."""
 
     def named_once(error: Exception) -> str:
+        """Return the text of an error, with the name of the file if the user named a folder."""
         is_named = file == path or str(error).startswith(f"{file.name} ")
         return str(error) if is_named else f"{file.name}: {error}"
 

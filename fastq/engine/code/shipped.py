@@ -91,7 +91,7 @@ def shipped_or_compiled(import_compile: Callable[[], Compile]) -> Compile:
         symbol = recipe.symbol
         if _recording is not None:
             _recording[symbol] = recipe
-            return 1  # in code_address of an address: nothing is called while a library is planned
+            return 1  # in place of an address: nothing is called while a library is planned
         leading = leading_file(symbol)
         # the file exists where `use_native` has compiled this function for exactly this CPU, which is then preferred
         library = None if _native or (leading and os.path.exists(leading.path)) else _library()

@@ -202,7 +202,7 @@ def _draw_image(ax: Axes, cells: Cells, values: Array, colours: str, scale: Norm
 
 
 def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
-    """Put the bar next to the picture, or below_picture its ticks; its distance and width are in points."""
+    """Put the bar next to the picture, or below its ticks; its distance and width are in points."""
     from matplotlib.colors import AsinhNorm
     from matplotlib.ticker import MaxNLocator
     from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory

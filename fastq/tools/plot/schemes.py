@@ -295,7 +295,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     a.set_yticks(places, names)
     a.invert_yaxis()
     width = 1.02
-    if a.figure.get_layout_engine() is None:  # nothing makes room right_axis the axes
+    if a.figure.get_layout_engine() is None:  # nothing makes room beside the axes
         a.bar_label(bars, texts, padding=4, fontsize="small")
         width = 1.9
     else:

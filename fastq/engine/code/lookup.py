@@ -20,8 +20,8 @@ from fastq.engine.code.sources import SOURCES
 from fastq.system import cpu
 from fastq.system.signals import Held
 
-# the settings that Numba had when it was last asked here; none before. As long as they stay the same, nobody has assigned
-# others to `numba.config`
+# the settings that Numba had when it was last asked here; none before. As long as they stay the same, nobody has
+# assigned others to `numba.config`
 _usual: list[Any] = []
 
 

@@ -268,7 +268,7 @@ class Function:
         raise UntraceableError(f"{callee.function.__qualname__}: {type(failure).__name__} {failure}") from failure
 
     def _call_variant(self, callee: TracedFunction, variant: Variant, args: tuple[Any, ...], literal: bool) -> Any:
-        """Emit the call of a variant; return its result."""
+        """Emit the call of a variant; return its result, in which the returned values replace those of its body."""
         if variant.emitted_at_calls:
             valued = (self._as_value(leaf) if is_parameter(leaf, literal) else leaf for leaf in leaves(args))
             return self.emit_body(callee, with_leaves(args, valued), {})
@@ -337,10 +337,11 @@ class Function:
     # --- operators and memory -----------------------------------------------------------------------------------------
 
     def operate(self, symbol: Any, operands: tuple[Any, ...]) -> Any:
-        """Emit an operator."""
+        """Emit an operator, after its operands were converted to the types that it takes."""
         self.weight += 1
         kinds = [kind_of(operand) for operand in operands]
-        if types.uint64 in kinds and symbol in scalars.COMPARISONS:  # a constant that is not negative has no sign
+        # a constant that is not negative has no sign: else uint64 would not be comparable with it
+        if types.uint64 in kinds and symbol in scalars.COMPARISONS:
             kinds = [
                 types.uint64 if type(operand) is int and operand >= 0 else kind
                 for operand, kind in zip(operands, kinds, strict=True)
@@ -457,7 +458,7 @@ class Function:
         return self.choose(condition, lambda: self.condition(self.all_of(*others)), lambda: False)
 
     def any_of(self, first: Callable[[], Any], *others: Callable[[], Any]) -> Any:
-        """Emit ``a or b or ...``, likewise."""
+        """Emit ``a or b or ...`` as a condition, likewise."""
         item = first()
         condition = self.condition(item)
         if isinstance(condition, bool):

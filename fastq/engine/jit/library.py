@@ -67,7 +67,7 @@ def emit_module(function: Callable[..., Any], result: types.Type, arguments: tup
 
 
 def _target_machine() -> Any:
-    """Return LLVM's target machine, as Numba makes it for code in memory."""
+    """Return LLVM's target machine, with the options that Numba has for code in memory."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     relocation = "static" if TARGET.triple.startswith("x86") else "default"

@@ -58,7 +58,12 @@ _modules: dict[str, _ModuleNames] = {}
 
 
 def stand_in(item: Any) -> Any:
-    """Return what stands for something that a function names."""
+    """Return what stands for something that a function names.
+
+    Constants, types and functions whose calls emit stand for themselves, `min` and others have entries in `_BUILTINS`,
+    and other functions are wrapped, so that they get types in place of values. A tuple of functions is a tuple of what
+    stands for them.
+    """
     if isinstance(
         item, Value | types.Type | int | float | str | _FunctionOfTypes | TracedFunction | Instruction | None
     ):

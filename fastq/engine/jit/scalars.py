@@ -114,7 +114,7 @@ def truth(builder: Any, kind: types.Type, value: Any) -> Any:
 
 
 def cast(builder: Any, value: Any, source: types.Type, target: types.Type) -> Any:
-    """Emit the conversion of a value to another type."""
+    """Emit the conversion of a value to another type: tuples part by part, numbers as C converts them."""
     source = types.unliteral(source)
     target = types.unliteral(target)
     if source == target:
@@ -178,7 +178,11 @@ vector_operators: dict[Any, tuple[Any, Any]] = {}  # of `fastq.engine.simd`: typ
 
 
 def operation(symbol: Any, kinds: list[types.Type]) -> tuple[types.Type, list[types.Type], Emit]:
-    """Return the type of an operator's result, those of its operands, and what emits it."""
+    """Return the type of an operator's result, those of its operands, and what emits it for converted operands.
+
+    With a Vec among the operands it is one of `fastq.engine.simd`. Two bools have operators of their own; a quotient of
+    integers is a float64.
+    """
     # a Vec among them
     if any(hasattr(kind, "n") for kind in kinds):
         typed, emit = vector_operators[symbol]

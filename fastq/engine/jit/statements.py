@@ -184,7 +184,11 @@ class FunctionSource:
 
 
 def _definition(code: CodeType) -> ast.FunctionDef:
-    """Return the definition of a function from its file."""
+    """Return the definition of a function from its file.
+
+    Its code tells the first line and the last one that has instructions; closing brackets may follow, so lines are
+    added until it can be read.
+    """
     last = max(line for _, _, line in code.co_lines() if line)
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
     if not lines:
@@ -265,7 +269,7 @@ class _Run:
         self.returns: list[tuple[Any, Any]] = []
 
     def result(self) -> Any:
-        """Emit all; return the result."""
+        """Emit all statements; return the result, which is that of several returns joined."""
         if self._block(self.source.body):
             self.returns.append((self.builder.block, None))
         if len(self.returns) == 1:
@@ -434,7 +438,7 @@ class _Run:
 
 
 def _start_stop_step(*bounds: Any) -> tuple[Any, Any, int]:
-    """Return start, stop and step of a range."""
+    """Return start, stop and step of a range; the step must be a constant, whose sign decides how the loop ends."""
     start, stop, *steps = bounds if len(bounds) > 1 else (0, *bounds)
     (step,) = steps or (1,)
     if isinstance(step, Value):
@@ -482,7 +486,7 @@ class _Carried:
         return header
 
     def add_turn(self) -> None:
-        """Have the next turn begin with the variables as they are."""
+        """Have the next turn begin with the variables as they are; what was a constant must be the same one."""
         for name in self._names:
             after = list(leaves(self._run.variables[name]))
             if len(after) != len(self._forms[name]):

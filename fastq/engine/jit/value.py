@@ -61,7 +61,7 @@ class Value:
 
 
 def _operator(function: Callable[..., Any], *, reflected: bool = False) -> Any:
-    """Return the method of an operator."""
+    """Return the method of an operator, which emits it; a reflected one has its operands in the other order."""
 
     def emit(*operands: Any) -> Any:
         """Emit the operator; NotImplemented for operands of other types, so that Python raises its usual error."""
@@ -147,7 +147,7 @@ def kind_of(item: Any, *, literal: bool = False) -> types.Type:
 
 
 def llvm_value(builder: Any, item: Any, kind: types.Type) -> Any:
-    """Return LLVM's value of an item as one of a type."""
+    """Return LLVM's value of an item, converted to a type: a value is cast, a constant becomes one of LLVM."""
     if isinstance(item, Value):
         if scalars.is_nothing(item._kind):
             return scalars.DUMMY
@@ -163,7 +163,7 @@ def llvm_value(builder: Any, item: Any, kind: types.Type) -> Any:
 
 
 def item_of(builder: Any, kind: types.Type, value: Any) -> Any:
-    """Return the item that stands for LLVM's value of a type."""
+    """Return the item that stands for LLVM's value of a type: tuples are tuples of items, a literal is its constant."""
     if isinstance(kind, types.BaseTuple):
         fields = [item_of(builder, part, builder.extract_value(value, k)) for k, part in enumerate(kind.types)]
         return kind.instance_class(*fields) if isinstance(kind, types.BaseNamedTuple) else tuple(fields)

@@ -139,7 +139,7 @@ class LaunchPlan(NamedTuple):
         return self.words[HEAD_WORDS:].view(LAUNCH)
 
     def then(self, *others: LaunchPlan) -> LaunchPlan:
-        """Return this plan with the launches of others after its own."""
+        """Return this plan with the launches of others after its own, and its own checks alone."""
         plans = self, *others
         words = np.concatenate((self.words, *(other.words[HEAD_WORDS:] for other in others)))
         words[:HEAD_WORDS].view(HEAD)["launches"] = sum(len(plan.args) for plan in plans)

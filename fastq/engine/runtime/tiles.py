@@ -106,7 +106,12 @@ def _run(tile, x, y, others, origin, count, slot):  # type: ignore[no-untyped-de
 
 
 def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
-    """Run a kernel on elements start..stop, piece by piece; a C entry point."""
+    """Run a kernel on elements start..stop, piece by piece; a C entry point.
+
+    `a` and `b` are the addresses of x and y, and the others those of the kernel's operands. An operand that is not
+    copied is read where it is, from the unit on with which the piece begins; y is copied to its buffer, back from it,
+    or both, as the kernel reads or writes it.
+    """
     x_buffer = v.address_of(v.scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + tile.y_buffer
     status = 0

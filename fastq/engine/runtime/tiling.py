@@ -365,7 +365,7 @@ def _even_part(size: int, most: int, multiple: int) -> int:
 
 
 def _tiles(axes: Axes, elements: Elements, demands: Demands, **fields: int) -> Tiles:
-    """Return what a tiler gets, but the kernel and its arguments."""
+    """Return what a tiler gets, but the kernel and its arguments; `fields` are those of the tiler's own kind."""
     x, y = elements.x, elements.y
     unit_bits_x, unit_bits_y = demands.unit_bits or (x.bits * demands.unit, y.bits * demands.unit)
     records = np.array([*zip(axes.sizes, axes.x, axes.y, axes.elements, strict=True)], AXIS)

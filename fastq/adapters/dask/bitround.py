@@ -23,7 +23,11 @@ from fastq.system.dtypes import Array
 
 
 def bitround(call: Call, x: da.Array) -> da.Array:
-    """Return the graph of `fastq.bitround`."""
+    """Return the graph of `fastq.bitround`: a task for each chunk.
+
+    An error bound gives a number of bits by the largest magnitude, so there is a task before these that finds it for
+    each chunk.
+    """
     request = bitrounding.bitround_request(dtype_in(x, "x"), call.options)
     axes = tuple(range(x.ndim))
     options_of_tasks: dict[str, Any] = {

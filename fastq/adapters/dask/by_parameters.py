@@ -41,7 +41,7 @@ from fastq.system.arrays_of_callers import as_array
 
 
 def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
-    """Return the graph of `fastq.quantize` with parameters."""
+    """Return the graph of `fastq.quantize` with parameters: tasks return codes, and parameters stay as they are."""
     call, params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
     codes = codes_of(parts.chunks, params.dtype, in_task.run_call, *operands, **task_options_by_qparams(call, params))
@@ -89,7 +89,11 @@ def _values_by_qparams(call: Call, x: da.Array) -> tuple[Call, results.QParams, 
 
 
 def dequantize(call: Call, codes: da.Array) -> da.Array:
-    """Return the graph of `QuantizedArray.dequantize`."""
+    """Return the graph of `QuantizedArray.dequantize`: a task for each chunk of codes.
+
+    A chunk of packed codes has as many values as `_last_sizes` says, so dask is told how long the chunks of the result
+    are.
+    """
     params, parts, operands = codes_by_qparams(call, codes)
     dtype_of_result = dtype_of_values(call.options.dtype, None, params.compute_dtype)
     options = task_options_by_qparams(call, params) | {"concatenate": True, "token": "dequantize"}
@@ -158,7 +162,7 @@ def _operands(params: results.QParams, parts: PartedChunks) -> list[Any]:
 
 
 def quantize_linear(call: Call, x: da.Array) -> da.Array:
-    """Return the graph of `fastq.quantize_linear`."""
+    """Return the graph of `fastq.quantize_linear`: as `quantize_with_qparams`, for parameters without a QParams."""
     request = request_by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
     request, parts, operands = _place_parameters(call, request)
     parts.check_aligned(request.qtype)
@@ -171,7 +175,7 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
 
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
-    """Return the graph of `fastq.dequantize_linear`."""
+    """Return the graph of `fastq.dequantize_linear`, whose codes share no bytes, so that chunks keep their sizes."""
     scale = dtype_in(call.operands[2], "scale")
     dtype_of_result = dtype_of_values(call.options.dtype, None, dtype_by_scale(scale))
     request, parts, operands = _place_parameters(
@@ -212,7 +216,7 @@ def _place_parameters(call: Call, request: Request) -> tuple[Request, PartedChun
 
 
 def requantize(call: Call, acc: da.Array) -> da.Array:
-    """Return the graph of `fastq.requantize`."""
+    """Return the graph of `fastq.requantize`; a multiplier may be lazy, all other parameters are numbers in memory."""
     _, _, multiplier, zero_point = call.operands
     bias = call.bias
     is_lazy = isinstance(multiplier, da.Array)

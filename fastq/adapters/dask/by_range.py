@@ -31,7 +31,11 @@ _PAIR = -1  # the index of the axis of minima and maxima
 
 
 def quantize(call: Call, x: da.Array) -> QuantizedArray:
-    """Return the graph of `fastq.quantize` without parameters."""
+    """Return the graph of `fastq.quantize` without parameters.
+
+    If each scale belongs to one chunk, a task makes the whole call on each, and other tasks take codes and parameters
+    out of its result. Else ranges are found first, parameters computed from them, and then codes by these.
+    """
     request, parts = _request_and_chunks(call, x)
     parts.check_aligned(request.qtype)
     if parts.within_chunks(request.qtype, request.coding.convention):
@@ -48,7 +52,7 @@ def quantize(call: Call, x: da.Array) -> QuantizedArray:
 
 
 def fake_quantize(call: Call, x: da.Array) -> da.Array:
-    """Return the graph of `fastq.fake_quantize` without parameters."""
+    """Return the graph of `fastq.fake_quantize` without parameters: in one pass or in two, as `quantize`."""
     request, parts = _request_and_chunks(call, x)
     parts.check_aligned()
     if parts.within_chunks(request.qtype, request.coding.convention):
@@ -72,7 +76,7 @@ def _request_of_codes(request: Request) -> Request:
 
 
 def choose_qparams(call: Call, x: da.Array) -> QParams:
-    """Return the graph of `fastq.choose_qparams`."""
+    """Return the graph of `fastq.choose_qparams`: of parts within chunks in one pass, else from ranges."""
     request, parts = _request_and_chunks(call, x)
     parts.check_aligned()
     if parts.within_chunks(request.qtype, request.coding.convention):
@@ -81,7 +85,7 @@ def choose_qparams(call: Call, x: da.Array) -> QParams:
 
 
 def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
-    """Return the graph of `fastq.minmax`."""
+    """Return the graph of `fastq.minmax`: the minima and the maxima of `_ends`, as two arrays."""
     parts = PartedChunks(x.chunks, granularity_of_minmax(dtype_in(x, "x"), (1,) * x.ndim, call.options))
     parts.check_aligned()
     ends = _ends(x, parts, call.options.nan)
@@ -99,7 +103,10 @@ def _request_and_chunks(call: Call, x: da.Array) -> tuple[Request, PartedChunks]
 
 
 def _in_one_pass(call: Call, x: da.Array, parts: PartedChunks, dtype: Any = object) -> da.Array:
-    """Return an array of a task for each chunk, which makes the whole call on it."""
+    """Return an array of a task for each chunk, which makes the whole call on it.
+
+    By default an element is what the call returns, such as a QuantizedArray, of which `in_task.field` takes parts.
+    """
     call, places = with_noise(call, x.chunks)
     options_of_tasks = {"arguments": in_task.call_of_task(call), "dtype": dtype, "token": call.operation.function}
     absent = (None, None)
@@ -134,7 +141,10 @@ def _second_pass(call: Call, params: QParams) -> Call:
 
 
 def _params_of_ranges(x: da.Array, parts: PartedChunks, request: Request) -> QParams:
-    """Return lazy parameters from the ranges of parts, which lie in several chunks."""
+    """Return lazy parameters from the ranges of parts, which lie in several chunks.
+
+    A search needs all elements of a part at once, so it is refused.
+    """
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(

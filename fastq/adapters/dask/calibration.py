@@ -19,7 +19,11 @@ from fastq.requests.quantization import check_input
 
 
 def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int | None) -> Any:
-    """Return the graph of `fastq.dask.calibrate`."""
+    """Return the graph of `fastq.dask.calibrate`.
+
+    Each chunk gets a calibrator, those of the same channels are merged in a tree, and the results, which have other
+    channels each, are joined at the end.
+    """
     refuse_masked_meta(x, "x")
     check_input(dtype_in(x, "x"))
     make = functools.partial(Calibrator, dtype, **options)

@@ -62,7 +62,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._from_computed, ()
 
     def _from_computed(self, computed: list[Any]) -> Any:
-        """Return the object in memory, given the results of `__dask_keys__`."""
+        """Return the object in memory, given the results of `__dask_keys__`, which each part makes an array of."""
         finished = {}
         for (name, part), result in zip(self._parts.items(), computed, strict=True):
             finalize, extra = part.__dask_postcompute__()
@@ -74,7 +74,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._from_persisted, ()
 
     def _from_persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
-        """Return the object with a graph whose results are in memory."""
+        """Return the object with a graph whose results are in memory; dask may have renamed its layers."""
         rebuilt = {}
         for name, part in self._parts.items():
             rebuild, extra = part.__dask_postpersist__()

@@ -21,7 +21,7 @@ from fastq.system.arrays_of_callers import as_array
 
 
 def compare_codes(call: Call, x: da.Array) -> Any:
-    """Return the graph of `fastq.compare` with codes."""
+    """Return the graph of `fastq.compare` with codes; those in memory are cut as x is."""
     _, codes, *_ = call.operands
     check_input(dtype_in(x, "x"))
     check_comparable(x.shape, call.shape)
@@ -46,7 +46,7 @@ def _cut_like(x: da.Array, codes: Any, params: results.QParams) -> da.Array:
 
 
 def compare_values(call: Call, x: da.Array) -> Any:
-    """Return the graph of `fastq.compare` with an array."""
+    """Return the graph of `fastq.compare` with an array of values."""
     q = call.operands[1] if isinstance(call.operands[1], da.Array) else as_array(call.operands[1], "q")
     check_input(dtype_in(x, "x"))
     check_approximation(dtype_in(q, "q"))

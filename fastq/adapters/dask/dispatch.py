@@ -44,7 +44,7 @@ GRAPHS: dict[Operation, Callable[[Call, da.Array], Any]] = {
 
 
 def take_call(arguments: Call) -> Any:
-    """Return the graph of a call on a dask array."""
+    """Return the graph of a call on a dask array; refuse what has no graph, an `out`, and masked chunks."""
     operation = arguments.operation
     array = operation.operands[0]
     graph = GRAPHS.get(operation)

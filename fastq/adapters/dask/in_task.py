@@ -86,7 +86,7 @@ def _shape_of_packed(codes: Array, last: Array | None) -> tuple[int, ...]:
 
 
 def requantize(acc: Array, multiplier: Array, bias: Array | None, *, zero_point: int, arguments: Call) -> Any:
-    """Return the codes of a chunk of accumulators."""
+    """Return the codes of a chunk of accumulators, with its part of multiplier and bias."""
     acc = as_array_without_mask(acc, "acc")
     multiplier = as_array_without_mask(multiplier, "multiplier")
     bias = as_array_without_mask(bias, "bias")
@@ -130,7 +130,7 @@ def comparison(of_chunks: list[Totals]) -> Comparison:
 
 
 def with_values(template: QParams, scale: Any, zero_point: Any, tensor_scale: Array | None = None) -> QParams:
-    """Return a copy of parameters with other numbers."""
+    """Return a copy of a template with the numbers of a chunk, each as an array without a mask."""
     params = template.with_values(
         as_array_without_mask(scale, "scale"), as_array_without_mask(zero_point, "zero_point")
     )
@@ -191,7 +191,10 @@ def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the smallest minimum and the largest maximum of all chunks."""
+    """Return the smallest minimum and the largest maximum of all chunks: the last step of a reduction.
+
+    A part without elements has the ends of nothing, whose minimum is above the maximum, and is refused.
+    """
     lo_and_hi = widest(pairs, axis, keepdims)
     if not (lo_and_hi[0] <= lo_and_hi[1]).all():
         raise ValueError("x has no elements for a parameter: the range of no elements has no minimum and no maximum")

@@ -91,7 +91,10 @@ def _has_labels(numbers: Any) -> bool:
 
 
 def _with_importance(arguments: cache.Call) -> cache.Call:
-    """Return a call with importance for each element of x, if that has labels."""
+    """Return a call with importance for each element of x, if that has labels.
+
+    Its dimensions are put into the order of x, and those that it lacks are added by broadcasting.
+    """
     x, out, importance, _ = arguments.operands
     if not _has_labels(importance):
         return arguments
@@ -206,7 +209,7 @@ def _like(x: Any, data: Any) -> Any:
 
 
 def _elements(x: Any, data: Any, options: object) -> Any:
-    """Label an array of x's shape."""
+    """Label an array of x's shape; refuse one of another shape, as that of packed codes."""
     if data.shape != x.shape:
         raise TypeError(
             "x is a DataArray, and codes of fewer than 8 bits share bytes, which have no coordinates: pass x.data, or "

@@ -303,7 +303,10 @@ class _MeasuredArray:
             return None
 
     def _measure(self, scheme: Scheme, least: float) -> float | None:
-        """Quantize and dequantize part by part, until the noise is too much; return the SQNR."""
+        """Quantize and dequantize part by part, until the noise is too much; return the SQNR.
+
+        Parts are in random order, so that a bad scheme is found out by the first ones.
+        """
         budget = _Budget(self._squares.signal, least)
         parts = _cut_into_parts(self.x.shape, scheme)
         round_trip = self._integer_round_trip if scheme.dtype in INTEGERS else self._float_round_trip
@@ -452,7 +455,7 @@ def _model_candidates(conversion_to: Callable[[str], Quantization | None], tenso
 
 
 def _options_of(preset: LayerScheme) -> dict[str, Any]:
-    """Return the arguments of `fastq.quantize` that are nearest to a scheme."""
+    """Return the arguments of `fastq.quantize` that are nearest to a preset, for a quick trial on a sample."""
     weights = preset.weights
     if weights.scale_dtype:
         return {"dtype": MICROSCALING[weights.bits] if weights.scale_dtype == E8M0 else "nvfp4"}
@@ -542,7 +545,7 @@ class _MeasuredRows:
 
 
 def _round_trip(form: BlockFormat, rows: Array) -> Array:
-    """Return the values of rows after a type of blocks."""
+    """Return the values of rows after a type of blocks; few rows go through the reference, which compiles nothing."""
     compiled = rows.size >= COMPILED_FROM
     quantize = fastq.gguf.quantize if compiled or form.searches(weighted=False) else reference.gguf.quantize
     dequantize = fastq.gguf.dequantize if compiled else reference.gguf.dequantize

@@ -155,7 +155,10 @@ def _quantize(module: Any, x: Array, case: Case) -> QuantizedArray:
 
 
 def _linear(module: Any, x: Array, case: Case) -> Any:
-    """Quantize with the parameters of another array, so that many codes are clamped."""
+    """Quantize with parameters that do not fit x, so that many codes are clamped.
+
+    They are those of an array of threes in the shape of x, with its NaN.
+    """
     scheme = case.scheme
     is_number = x == x  # NaN stays, and is treated as 0
     threes = np.where(is_number, 1, x).astype(np.float32) * 3

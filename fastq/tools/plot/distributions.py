@@ -135,7 +135,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
 
 
 def _stored_codes(q: QuantizedArray) -> Array:
-    """Return the codes in use, as they are stored."""
+    """Return the codes that the scheme uses, as they are stored: of a float format all finite ones."""
     qtype = q.dtype
     if qtype.element:
         codes = np.arange(1 << qtype.bits, dtype=np.uint8).view(qtype.storage)
@@ -156,7 +156,7 @@ def _values_of_codes(q: QuantizedArray) -> Array:
 
 
 def _positions(values: Array, q: QuantizedArray, places: tuple[Array, ...]) -> Array:
-    """Return the positions of values among the codes, before rounding."""
+    """Return the positions of values among the codes, before rounding: ``x / scale + zero_point``, or by an offset."""
     params = q.qparams
     indices = parameter_places(params, q.shape, places)
     scale = as_array(params.scale, "q")[indices].astype(np.float64)

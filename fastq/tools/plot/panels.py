@@ -150,7 +150,7 @@ def _scheme_text(q: QuantizedArray | ArrayLike) -> str:
 
 
 def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | ArrayLike) -> None:
-    """Draw the cells into the four panels."""
+    """Draw the cells into the four panels; original and decoded values have one colour scale."""
     from matplotlib.colors import Normalize
     from matplotlib.ticker import MaxNLocator
 
@@ -267,7 +267,11 @@ def _as_matrix(a: Array) -> Array:
 
 
 def _cells_of(x: Array, q: QuantizedArray | ArrayLike) -> Cells:
-    """Return the contents of the cells for an array and its approximation."""
+    """Return the contents of the cells for an array and its approximation.
+
+    An approximation is decoded a band of rows at a time, and a band is searched tile by tile, so that temporaries stay
+    small. Codes are looked up at the end, at the places of the elements that are shown.
+    """
     matrix = _as_matrix(x)
     shape = matrix.shape[0], matrix.shape[1]
     step = _step_of_cells(shape)

@@ -402,7 +402,10 @@ class StoredVariable(NamedTuple):
 
 
 def variables_of(path: Path) -> Iterator[StoredVariable]:
-    """Yield the variables of all groups of a file or a store."""
+    """Yield the variables of all groups of a file or a store, without their values.
+
+    Each has functions that open the file once more for its values and for its coordinates, when they are called.
+    """
     groups = groups_of(path, **_DECODED)
     special_type_by_name = special_variables(path) if importlib.util.find_spec("netCDF4") else {}
     for group, ds in groups.items():

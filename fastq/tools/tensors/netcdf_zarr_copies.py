@@ -79,7 +79,11 @@ def write(source: Path, out: Path, results: ChangedDatasets, level: int, say: Sa
 
 
 def _netcdf_to_netcdf(source: Path, out: Path, results: ChangedDatasets, level: int, say: Say) -> None:
-    """Copy a file, with changed variables in the places of those that they replace."""
+    """Copy a file, with changed variables in the places of those that they replace.
+
+    Groups, types, dimensions and attributes come first; the values of changed variables are written at the end, for all
+    groups at once.
+    """
     to_write: list[_VariableWithValues] = []
     stored_attributes = attribute_names_in_hdf5(source)
     with netcdf_file(source) as before, netcdf_file(out, "w") as after:
@@ -373,7 +377,10 @@ def _write_values(pairs: list[_VariableWithValues]) -> None:
 
 
 def _zarr_to_zarr(source: Path, out: Path, results: ChangedDatasets) -> None:
-    """Copy the files of a store, and let xarray write the variables that were changed."""
+    """Copy the files of a store, and let xarray write the variables that were changed.
+
+    xarray writes the attributes of groups, too, in its own way: these are replaced by the files as they were.
+    """
     import zarr
 
     def names_not_copied(folder: str, names: list[str]) -> list[str]:

@@ -174,7 +174,11 @@ def _importance_by_name(
 def _record_for(
     source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str, importance: NDArray[np.float32] | None
 ) -> Record:
-    """Return the record of a tensor to quantize; records are written before the codes."""
+    """Return the record of a tensor to quantize.
+
+    Records are written before the codes, so a scale for the whole tensor, which is part of the record, is computed
+    here.
+    """
     with naming(lambda error: f"tensor {spec.name!r}: {error}"):
         arguments = scheme.for_dimensions(len(spec.shape)).arguments()
     tensor_scale = None

@@ -215,7 +215,7 @@ def _tensor_of_saved_array(source: TensorSource) -> Tensor:
 
 
 def _scheme_text(source: Record | QuantizedArray, dtype: str, convention: str | Convention) -> str:
-    """Return the scheme of codes as tables show it."""
+    """Return the scheme of codes as tables show it, without the method for ranges, which a file does not tell."""
     scheme = Scheme(
         dtype=dtype,
         axis=source.axis,

@@ -31,7 +31,7 @@ def print_conventions(names: Iterable[str]) -> None:
 
 
 def _formulas(row: Convention) -> dict[str, str]:
-    """Return the formulas of a convention, by what they give."""
+    """Return the formulas of a convention, by what they give; of several schemes those of the first one."""
     qtype = QTYPES[row.formats[0]] if row.formats else None
     if qtype is not None and qtype.block_size:
         first = row.under(True, "blocks", qtype.name)

@@ -66,7 +66,7 @@ def _scheme(ctx: click.Context, param: click.Parameter, name: str | None) -> Lay
 
 
 def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """Return the pairs of a pattern and a scheme."""
+    """Return the pairs of a pattern and a scheme that an option has; refuse invalid patterns and unknown schemes."""
     schemes = []
     for pattern, name in pairs_of(texts, "PATTERN=SCHEME"):
         as_patterns(ctx, param, (pattern,))

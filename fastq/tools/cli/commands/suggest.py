@@ -158,7 +158,7 @@ def _choose_schemes(
 
 
 def _entry_of_choice(choice: Choice, as_json: bool) -> Entry:
-    """Return the entry of the table or of JSON."""
+    """Return the entry of a tensor; JSON has the arguments of a scheme, which `--like` reads, a table its text."""
     tensor = choice.tensor
     scheme = choice.scheme
     return {
@@ -173,7 +173,10 @@ def _entry_of_choice(choice: Choice, as_json: bool) -> Entry:
 
 
 def _row_of(choice: Choice) -> Converted:
-    """Return the row that counts in the sums of all tensors; the SQNR gives the noise."""
+    """Return the row that counts in the sums of all tensors.
+
+    The search keeps only a ratio, of which the squares of the errors are computed back; the largest error is not known.
+    """
     tensor = choice.tensor
     signal = squares_of(tensor.values())
     noise = noise_at(choice.sqnr_db, signal)

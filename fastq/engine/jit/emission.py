@@ -448,7 +448,10 @@ class Function:
         return self.join(self.builder.append_basic_block(), ends)
 
     def all_of(self, first: Callable[[], Any], *others: Callable[[], Any]) -> Any:
-        """Emit ``a and b and ...``, of which only whether it is true is used."""
+        """Emit ``a and b and ...`` as a condition; operands are functions, called where Python would evaluate them.
+
+        If types tell how it ends, it is the operand that Python gives, else a bool.
+        """
         item = first()
         condition = self.condition(item)
         if isinstance(condition, bool):

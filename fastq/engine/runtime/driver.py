@@ -75,7 +75,11 @@ class Checks(NamedTuple):
         return self._replace(nbytes=tuple(sizes), lowest=tuple(lowest))  # type: ignore[arg-type]
 
     def head(self, launches: int) -> NDArray[np.int64]:
-        """Return the words that a plan of `launches` launches begins with."""
+        """Return the words that a plan of `launches` launches begins with.
+
+        Types are their addresses, which compiled code compares with the word of an object that has the address of its
+        type; 0 is no type.
+        """
         scale_type, zero_type = self.scalars
         least_zero, most_zero = self.codes
         lowest_x, lowest_out = self.lowest

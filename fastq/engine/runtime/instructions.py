@@ -98,7 +98,7 @@ HEARD = 0xFFDD if _IS_X86 else -1
 
 @instruction(lambda: _INT())
 def float_mode(context: Any, builder: Any, sig: Any) -> Any:
-    """Return the control register of this thread."""
+    """Return the control register of this thread: MXCSR or FPCR, and 0 on a CPU that has neither."""
     if _IS_X86:
         where = stack_memory(builder, ir.IntType(32))
         call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), [_bytes(builder, where)])
@@ -108,7 +108,7 @@ def float_mode(context: Any, builder: Any, sig: Any) -> Any:
 
 @instruction(lambda mode: types.void(_INT))
 def set_float_mode(context: Any, builder: Any, sig: Any, mode: Any) -> None:
-    """Set the control register of this thread."""
+    """Set the control register of this thread; a CPU without one of the two stays as it is."""
     if _IS_X86:
         where = stack_memory(builder, ir.IntType(32))
         builder.store(builder.trunc(mode, ir.IntType(32)), where)

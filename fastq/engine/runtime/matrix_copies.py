@@ -183,6 +183,7 @@ def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
     if src_row == columns * kind.size and 2 <= columns <= 4:
         return _transpose_channels(columns, kind, src, dst, rows, dst_row, dst_step)
     square = v.address_of(v.scratch(_LINES, types.uint8))
+    # the Vec of the last of n rows has to end within the last row of the matrix
     while r <= rows - n and (r + n - 1) * src_row + n * kind.size <= (rows - 1) * src_row + columns * kind.size:
         _transpose(kind, src + r * src_row, square, src_row, v.LINE)
         for c in range(columns):

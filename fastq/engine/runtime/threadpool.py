@@ -176,7 +176,10 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def _cgroup_quota() -> float:
-    """Return the CPUs that the control group allows, which neither affinity nor Numba knows; 1e9 without a limit."""
+    """Return the CPUs that the control group allows, which neither affinity nor Numba knows; 1e9 without a limit.
+
+    The files are those of version 2 of control groups, else of version 1, where a quota of -1 is none.
+    """
     with contextlib.suppress(OSError, ValueError):
         quota, period = (_CGROUP / "cpu.max").read_text().split()
         return 1e9 if quota == "max" else int(quota) / int(period)

@@ -156,7 +156,11 @@ def _copy_square(tile, function, array, buffer, rows, columns, of_x, fills):  # 
 
 @traced
 def _rows_before_line(tile, a, b):  # type: ignore[no-untyped-def]
-    """Return how many rows the first line of the operands begins before they do, where squares begin with lines."""
+    """Return how many rows the first line of the operands begins before they do, where squares begin with lines.
+
+    Of rows that are 4 bytes apart, the first of which lies 16 bytes after the beginning of a line, they are 4: the
+    first square begins 4 rows before row 0, and has as many fewer.
+    """
     if tile.line_step_x:
         return a % v.LINE // tile.line_step_x
     return b % v.LINE // tile.line_step_y if tile.line_step_y else 0

@@ -102,7 +102,10 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
 
 @traced
 def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
-    """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own."""
+    """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own.
+
+    The children of slot 0, the caller's, are 1 and 2, and those of slot 1 are 3 and 4.
+    """
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
         parked = advance(words, SLOTS + child * SLOT + PARKED)
         if atomic_load(parked) != 0 and exchange(parked, 0) != 0:

@@ -35,7 +35,7 @@ class InputPath(click.Path):
         self.advice = advice or {}  # for other ones what to do, such as the command to type
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path."""
+        """Return the path; fail for one that does not exist, or is not of an accepted kind."""
         path = Path(value)
         name = str(value)
         if not os.path.exists(path):

@@ -38,7 +38,7 @@ class Format(click.Choice[str]):
     """The name of a code format; the error for another name lists the families and the name that was probably meant."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name."""
+        """Return the name of a format; fail for any other text, with the families of formats."""
         try:
             return as_qtype(value).name
         except TypeError as error:
@@ -130,7 +130,7 @@ class Storable(click.Choice[str]):
     """A convention whose parameters files can hold; the error for another one says why they can't."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name of a convention."""
+        """Return the name of a convention; fail for one that files can't hold, with the reason."""
         row = CONVENTIONS.get(value)
         if row is not None and value not in self.choices:
             if row.zero_point != "integer":

@@ -93,8 +93,8 @@ def shipped_or_compiled(import_compile: Callable[[], Compile]) -> Compile:
             _recording[symbol] = recipe
             return 1  # in place of an address: nothing is called while a library is planned
         leading = leading_file(symbol)
-        # the file exists where `use_native` has compiled this function for exactly this CPU, or where no library had it:
-        # what it leads to is preferred
+        # the file exists where `use_native` has compiled this function for exactly this CPU, or no library had it; what
+        # it leads to is preferred
         library = None if _native or (leading and os.path.exists(leading.path)) else _library()
         # None where there is no library, or the function is not in it
         shipped = ctypes.cast(getattr(library, symbol, 0), ctypes.c_void_p).value

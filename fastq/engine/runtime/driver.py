@@ -238,6 +238,7 @@ def _import_drive() -> Callable[..., Any]:
     return drive
 
 
+# makes, when it is first called, the Python function of the compiled `drive`, and returns that
 _driver = once_made(_import_drive)
 
 

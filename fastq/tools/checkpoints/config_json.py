@@ -19,7 +19,7 @@ SIDE_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_qu
 LANGUAGE = ("text_config", "llm_config", "language_config")  # keys of the language model within a larger one
 DTYPE_KEYS = ("dtype", "torch_dtype")  # older writers use the second one
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by their names in config.json
-HALVES = {code: name for name, code in DTYPES.items()}
+HALVES = {code: name for name, code in DTYPES.items()}  # the same by their names in safetensors, float32 included
 
 
 def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     entry = entry_of(config)
     for name, method in SIDE_FILES.items():
         if not entry and (folder / name).is_file():
-            entry = {"quant_method": method, **read_json(folder / name)}
+            entry = {"quant_method": method, **read_json(folder / name)}  # a method that the file names counts
     return entry
 
 

@@ -16,7 +16,11 @@ class Conversion(Protocol):
     key: dict[str, Any]  # everything that the result depends on except the source: JSON values
 
     def tasks(self, shard: str) -> Iterable[list[Task]]:
-        """Yield the task for each tensor of a shard of the model."""
+        """Yield the tasks of each tensor of a shard of the model, in its order.
+
+        A list has one task, or one for each matrix of a tensor of experts; it is empty if the tensor is a part of a
+        weight, which has its task at another tensor. Pieces are made only when they are asked for.
+        """
 
     def metadata(self, shard: str) -> dict[str, str]:
         """Return the metadata of a shard of the result."""

@@ -31,6 +31,7 @@ def convert(
     something else.
     """
     source = conversion.source
+    # tasks are made twice: here for the tensors that they name, and below to be run
     headers = {name: header_of(conversion.tasks(name), conversion.metadata(name)) for name in source.shards}
     check_names(tensor for header in headers.values() for tensor in header.specs)
     config = conversion.config()

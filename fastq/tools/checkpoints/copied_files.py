@@ -53,7 +53,10 @@ LARGEST = 1 << 26  # most bytes of a folder without weights that is copied
 
 
 def modules_of(path: Path) -> list[str]:
-    """Return the folders with files that the modules.json of a model names; empty if it can't be read."""
+    """Return the folders with files that the modules.json of a model names; empty if it can't be read.
+
+    A module of the type Normalize has a folder in that list, but no files in it.
+    """
     try:
         entries = parsed_json(path / MODULES)
         folders = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
@@ -70,8 +73,8 @@ def _is_of_weights(file: Path) -> bool:
 
 def _is_graph(file: Path) -> bool:
     """Return whether a file is a graph in text, next to its weights."""
-    beside = (other.name for other in file.parent.glob(f"{glob.escape(file.stem)}.*"))
-    return file.suffix.lower() in GRAPHS and any(map(WEIGHTS.fullmatch, beside))
+    names_of_same_stem = (other.name for other in file.parent.glob(f"{glob.escape(file.stem)}.*"))
+    return file.suffix.lower() in GRAPHS and any(map(WEIGHTS.fullmatch, names_of_same_stem))
 
 
 def _size(file: Path) -> int:
@@ -81,7 +84,10 @@ def _size(file: Path) -> int:
 
 
 def other_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a model that do not depend on its weights: tokenizer, code, licence."""
+    """Yield the files of a model to copy, those in no folder: tokenizer, code, licence.
+
+    They do not depend on its weights, except those of an adapter, which readers add to the weights of any dtype.
+    """
     for path in sorted(file for file in folder.iterdir() if not file.is_dir() and file.name[0] != "."):
         is_written_anew = path.name in (CONFIG, *SIDE_FILES)
         is_copied = path.stem == ADAPTER or not (is_written_anew or _is_of_weights(path))
@@ -124,7 +130,10 @@ def _names_of_other_weights(model: ModelFolder, files: list[Path]) -> list[str]:
 
 
 def _most_bytes_of(folder: Path, modules: list[str]) -> float:
-    """Return the most bytes that a folder of a model may have to be copied: any number if readers need it."""
+    """Return the most bytes that a folder of a model may have to be copied: any number if readers need it.
+
+    It is -1, less than any file has, for a folder with the model in another form, which would be outdated.
+    """
     if any(Path(name).parts[:1] == (folder.name,) for name in modules):
         return math.inf
     return -1 if folder.name in OTHER_FORMS else LARGEST

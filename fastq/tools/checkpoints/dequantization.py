@@ -38,17 +38,23 @@ class Dequantization:
         # scales of keys and values may be next to layers that are not quantized
         has_cache_scales = bool(source.quantization.get("kv_cache_scheme"))
         modules = {name.rpartition(".")[0] for name in source.tensors} if has_cache_scales else self.weights
+        # the modules around layers: "layers.0.self_attn" of "layers.0.self_attn.q_proj"
         self._parents = {module.rpartition(".")[0] for module in modules}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
         self.stacks = {name: self._stacks_in(shard) for name, shard in source.shards.items()}
         self.key: dict[str, Any] = {"dtype": self.dtype}
 
     def _is_of_activations(self, name: str) -> bool:
-        """Return whether a tensor is a scale or zero point for activations, keys or values."""
+        """Return whether a tensor is a scale or zero point for activations, keys or values.
+
+        Plain floats need none of them, so these tensors are left out.
+        """
         module, _, end = name.rpartition(".")
+        # vLLM has a module "attn" for the scales of "self_attn": "self_attn.attn.k_scale"
         if OF_ATTENTION.fullmatch(end) and module.removesuffix(".attn") in self._parents:
             return True
-        # next to the weight of a module, or behind the name of a tensor of experts, which is no module
+        # next to the weight of a module, or behind the name of a tensor of experts, which is no module: the owner of
+        # "experts.down_proj_input_scale" is "experts.down_proj", and the rest is "input_scale"
         for owner in (module, name[: -len("_activation_scale")], name[: -len("_input_scale")]):
             rest = name.removeprefix(owner)[1:]
             if owner in self.weights and OF_ACTIVATIONS.fullmatch(rest):
@@ -73,7 +79,7 @@ class Dequantization:
         return stack_of
 
     def metadata(self, shard: str) -> dict[str, str]:
-        """Return the metadata of a shard of the result."""
+        """Return the metadata of a shard of the result: without the list of split tensors, which are restored."""
         return {key: value for key, value in self.source.shards[shard].metadata.items() if key != SPLIT}
 
     def config(self) -> dict[str, Any]:
@@ -81,7 +87,10 @@ class Dequantization:
         return plain_config(self.source.config, HALVES[self.dtype])
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
-        """Yield the tasks for each tensor of a shard. A weight is restored in the place of its codes."""
+        """Yield the tasks for each tensor of a shard. A weight is restored in the place of its codes.
+
+        Its other tensors have no task, and neither have the further matrices of a tensor of experts.
+        """
         begun = set()
         for spec in self.source.shards[shard].tensors.values():
             weight = self.weights.by_codes.get(spec.name)
@@ -157,7 +166,10 @@ class Dequantization:
         return Piece({spec.name: converted}, spec.nbytes)
 
     def _check(self, name: str, converted: Array, values: Array | None = None) -> None:
-        """Raise ValueError if a cast made infinities, which `values` did not have; decoded codes never have them."""
+        """Raise ValueError if a cast made infinities.
+
+        `values` are those before the cast, which may be infinite themselves; None for decoded codes, which never are.
+        """
         if np.isfinite(converted).all():
             return
         is_new_infinity = np.isinf(converted)
@@ -184,12 +196,13 @@ class _PlainShard:
         self._stored = conversion.source.shards[name]
         self.path = self._stored.path
         self.metadata = conversion.metadata(name)
-        tasks = [task for of_tensor in conversion.tasks(name) for task in of_tensor if task.specs]
+        # a dropped tensor has a task without specs; a restored or copied one has a task with its own spec
+        tasks = [task for tasks_of_tensor in conversion.tasks(name) for task in tasks_of_tensor if task.specs]
         self.tensors = {task.name: task.specs[0] for task in tasks}
         self._tasks = {task.name: task for task in tasks}
 
     def _is_stored(self, name: str) -> bool:
-        """Return whether a tensor is stored as it is."""
+        """Return whether a tensor is stored as it is: under its name, in its dtype and shape."""
         return self._stored.tensors.get(name) == self.tensors[name]
 
     def load(self, name: str) -> Array:

@@ -25,7 +25,7 @@ from fastq.tools.layouts.schemes import E8M0, MICROSCALING, LayerScheme, WeightS
 STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}
 # the largest value of NVFP4 without a global scale: the largest code times the largest scale
 NVFP4_LARGEST = FLOAT_FORMATS["float8_e4m3fn"].max * FLOAT_FORMATS["float4_e2m1fn"].max
-LEAST_E4M3 = 0.125  # replaces a scale of 0 in float8
+LEAST_E4M3 = 0.125  # replaces a scale of 0 in float8, as in compressed-tensors
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,17 @@ class ScaleArithmetic:
     method: str = "minmax"  # the method for ranges, as in `fastq.quantize`
 
     def convention(self, weights: WeightScheme) -> str | Convention:
-        """Return the convention for scales and codes."""
+        """Return the convention for scales and codes.
+
+        It is the default one of `fastq` for formats that compressed-tensors does not compute, and for scales in float8
+        or powers of two unless operations are to be those of compressed-tensors.
+        """
         convention = CONVENTIONS["compressed-tensors"]
         if weights.qtype.name not in convention.formats or (weights.scale_dtype and not self.bit_exact):
             return DEFAULT
         if self.bit_exact:
             return convention
+        # operations in float32, and scales rounded to the dtype in which they are stored
         return replace(convention, operation_type="compute", stored_type=STORED_TYPES[self.dtype])
 
     def round_result(self, values: Array) -> Array:
@@ -62,13 +67,14 @@ def encode(
 ) -> tuple[dict[str, Array], Array, QuantizedArray]:
     """Quantize rows of a matrix, of float16, bfloat16 or float32; `factor` is the `global_scale` of a tensor group.
 
-    `importance` has a weight for each column, for the errors in a search for scales. Return the stored tensors by the
-    ends of their names; the rows, in blocks if blocks have several rows; and the codes.
+    `importance` has a weight for each column, for the errors in a search for scales, in shape (1, columns). Return the
+    stored tensors by the ends of their names; the rows, in blocks if blocks have several rows; and the codes.
     """
     weights = scheme.weights
     form = form_of(scheme, x.shape, arithmetic.dtype)
     values = form.to_blocks(x)
     operand = values
+    # compressed-tensors computes in the dtype of the model, to which float32 weights of such a model are cast
     if arithmetic.bit_exact and not weights.scale_dtype:
         with np.errstate(over="ignore"):  # an infinity is refused below
             operand = values.astype(numpy_dtype(arithmetic.dtype), copy=False)
@@ -76,7 +82,7 @@ def encode(
     if importance is not None and form.block:  # the columns of the matrix are not columns of its blocks
         importance_in_form = form.to_blocks(np.broadcast_to(importance, x.shape))
     elif importance is not None:
-        importance_in_form = importance[0]
+        importance_in_form = importance[0]  # the only row: it is that of all rows of x
     scale, zero_point = choose_scales(operand, form, weights, arithmetic, factor, importance_in_form)
     codes = fastq.quantize_linear(
         operand,
@@ -104,9 +110,9 @@ def count_rough_scales(x: Array, q: QuantizedArray) -> int:
     # the distance of 1 to the next number may also be the scale of a range: then the range is large enough for it
     lo, hi = fastq.minmax(x, axis=q.axis, block_size=q.block_size, nan="zero")
     largest = np.maximum(-lo.astype(np.float32), hi.astype(np.float32)).reshape(scale.shape)
-    first, last = q.dtype.code_range(False)
+    lowest_code, highest_code = q.dtype.code_range(False)
     smallest_normal = FLOAT_FORMATS["float16"].smallest_normal
-    needs_subnormal_scale = (largest > 0) & (largest < smallest_normal * max(-first, last))
+    needs_subnormal_scale = (largest > 0) & (largest < smallest_normal * max(-lowest_code, highest_code))
     return int(np.count_nonzero(is_suspect & needs_subnormal_scale))
 
 
@@ -120,7 +126,8 @@ def choose_scales(
 ) -> tuple[Array, Array | None]:
     """Return scales in the dtype in which they are stored, and zero points or None.
 
-    A scheme whose scales have no dtype of their own has scales of floats; others have powers of two, or float8.
+    A scheme whose scales have no dtype of their own has scales of floats; others have powers of two, as bytes, or
+    float8, stored times `factor`.
     """
     search: dict[str, Any] = {"range": arithmetic.method}
     if importance is not None:
@@ -137,9 +144,8 @@ def choose_scales(
         )
         return params.scale.astype(numpy_dtype(arithmetic.dtype)), None if weights.symmetric else params.zero_point
     if weights.scale_dtype == E8M0:
-        convention = (
-            "compressed-tensors" if arithmetic.method == "minmax" else DEFAULT
-        )  # compressed-tensors has no search
+        # compressed-tensors has no search
+        convention = "compressed-tensors" if arithmetic.method == "minmax" else DEFAULT
         params = fastq.choose_qparams(x, MICROSCALING[weights.bits], axis=form.axis, convention=convention, **search)
         return params.scale.view(np.uint8), None
     if arithmetic.method == "minmax":
@@ -150,7 +156,10 @@ def choose_scales(
 def _float8_scales_of_ranges(
     x: Array, form: StoredForm, weights: WeightScheme, arithmetic: ScaleArithmetic, factor: float
 ) -> Array:
-    """Return the scales in float8 by which the largest magnitudes become the largest code."""
+    """Return the scales in float8 by which the largest magnitudes become the largest code.
+
+    They are stored times `factor`, by which readers divide them.
+    """
     lo, hi = fastq.minmax(x, axis=form.axis, block_size=form.block_size)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))
     if not np.isfinite(largest).all():
@@ -173,8 +182,8 @@ def _float8_scales_by_search(x: Array, form: StoredForm, factor: float, search: 
 
 def _in_e4m3(scale: Array) -> Array:
     """Round scales to float8, but never to 0."""
-    form = FLOAT_FORMATS["float8_e4m3fn"]
-    rounded = np.minimum(scale, np.float32(form.max)).astype(form.dtype)
+    float8 = FLOAT_FORMATS["float8_e4m3fn"]
+    rounded = np.minimum(scale, np.float32(float8.max)).astype(float8.dtype)
     rounded[rounded.astype(np.float32) == 0] = LEAST_E4M3
     return rounded
 

@@ -64,7 +64,7 @@ class Stack:
 
     @property
     def rows(self) -> int:
-        """The number of rows of a matrix."""
+        """The number of rows of a matrix, if the stack is even."""
         return self.shape[1] // len(self.parts)
 
     def modules(self) -> Iterator[tuple[str, int, int]]:

@@ -38,7 +38,7 @@ WHOLE_MATRIX = BlockRule(None)
 
 
 def named_block(entry: Mapping[str, Any], default: Pair | None = None) -> BlockRule:
-    """Return the block that the entry of config.json names, else the default."""
+    """Return the block that the entry of config.json names, else the default; a default of None is a whole matrix."""
     shape = entry.get("weight_block_size")
     if isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n > 0 for n in shape):
         return BlockRule((shape[0], shape[1]), is_named=True)
@@ -53,9 +53,9 @@ def named_or_default_block(entry: Mapping[str, Any]) -> BlockRule:
 def modelopt_block(entry: Mapping[str, Any]) -> BlockRule:
     """Return the block of the algorithm that the entry of modelopt names; raise ValueError for an unknown one."""
     algorithms = _modelopt_algorithms(entry)
-    for other in sorted(algorithms - {*MODELOPT_ALGORITHMS}):
+    for unknown in sorted(algorithms - {*MODELOPT_ALGORITHMS}):
         known = ", ".join(MODELOPT_ALGORITHMS)
-        raise ValueError(f"its {KEY} is of modelopt's {other!r}; only {known} are read")
+        raise ValueError(f"its {KEY} is of modelopt's {unknown!r}; only {known} are read")
     return BlockRule(DEFAULT_BLOCK, is_named=True) if FLOAT8_IN_BLOCKS in algorithms else WHOLE_MATRIX
 
 
@@ -74,7 +74,8 @@ def _modelopt_algorithms(entry: Mapping[str, Any]) -> set[str]:
 def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: BlockRule) -> CompressedWeight | None:
     """Return a weight of float8, or of float4 in bytes: one matrix, or the matrices of experts in one tensor.
 
-    `spec` describes its codes. Return None if there is no scale for them, as for plain tensors.
+    `spec` describes its codes: rows of float8, or rows of bytes with two float4 each, which are stored as integers.
+    Return None if there is no scale for them, as for plain tensors.
     """
     scale = _scale_of(source, module, spec)
     if scale is None or spec.dtype not in (*CODES, "U8"):
@@ -86,6 +87,7 @@ def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: Bloc
     *outer, rows, bytes_of_row = spec.shape
     columns = bytes_of_row * 2 if is_float4 else bytes_of_row
     experts = math.prod(outer)
+    # the scales of experts have their axis, too, or are shared by all
     scales_of_expert = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
     block = block_shape((rows, columns), scales_of_expert, experts, WHOLE_MATRIX if is_float4 else rule)
     matrix = (experts * rows, columns)  # of all experts, one below the other
@@ -102,8 +104,12 @@ def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: Bloc
 
 
 def _scale_of(source: ModelFolder, module: str, codes: TensorSpec) -> TensorSpec | None:
-    """Return the tensor with the scales of codes, None without one."""
-    is_of_experts = module == codes.name  # a parameter of the module of the experts, which is no module itself
+    """Return the tensor with the scales of codes, None without one.
+
+    `proj.weight` has its scale in `proj.weight_scale`, and a tensor of experts, `experts.down_proj`, in
+    `experts.down_proj_scale`.
+    """
+    is_of_experts = module == codes.name  # which does not end in ".weight": no module of its own has the tensor
     if is_of_experts:
         names = [module + end for end in SCALES_OF_EXPERTS]
     else:
@@ -127,7 +133,10 @@ def _cut_at_experts(experts: int, rows: int, block: Pair) -> tuple[Pair, NDArray
 def _scheme_of(
     codes: TensorSpec, scale: TensorSpec, factor: TensorSpec | None, matrix: Pair, block: Pair
 ) -> LayerScheme:
-    """Return the scheme with which compressed-tensors has the same codes and scales."""
+    """Return the scheme with which compressed-tensors has the same codes and scales.
+
+    `factor` is the global scale of NVFP4, which MXFP4 lacks.
+    """
     if codes.dtype in ("I8", "U8"):
         scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"]
         if block != (1, scheme.weights.group_size):
@@ -150,8 +159,8 @@ def _scheme_of(
 def block_shape(matrix: Pair, scale: tuple[int, ...], experts: int, rule: BlockRule) -> Pair:
     """Return the rows and columns that share a scale: the block of the rule, or one that cuts the matrix evenly.
 
-    `scale` is the shape of the scales of one matrix. The shape (2, 3) says that a matrix is cut into 2 x 3 blocks, and
-    the rule says how large these are, since the last ones may be smaller.
+    `scale` is the shape of the scales of one matrix, of which as many as `experts` are stacked. The shape (2, 3) says
+    that a matrix is cut into 2 x 3 blocks, and the rule says how large these are, since the last ones may be smaller.
     """
     if len(scale) == 4 and scale[1] == scale[3] == 1:  # modelopt stores (2, 1, 3, 1)
         scale = scale[::2]
@@ -164,8 +173,10 @@ def block_shape(matrix: Pair, scale: tuple[int, ...], experts: int, rule: BlockR
     # a matrix whose rows are a single block: transformers has one scale for each half of them
     if grid_by_rule[0] == 1 and grid == (2, grid_by_rule[1]) and rows % 2 == 0:
         return rows // 2, width
+    # a single scale is that of the whole matrix, unless config.json has a block that is as large or larger
     is_single_scale = grid == (1, 1)
     if grid == grid_by_rule and (not is_single_scale or (rule.is_named and experts == 1)):
+        # under a matrix of an expert lies that of the next one, which has scales of its own
         return height if experts == 1 else min(rows, height), width
     # scales of rows, or a single scale, need no entry in config.json
     is_contradiction = rule.is_named and grid[0] != rows and not is_single_scale
@@ -176,7 +187,11 @@ def block_shape(matrix: Pair, scale: tuple[int, ...], experts: int, rule: BlockR
 
 
 def mxfp4_weight(source: ModelFolder, module: str, spec: TensorSpec, entry: Mapping[str, Any]) -> CompressedWeight:
-    """Return a weight of gpt-oss: float4 in blocks of 32 in 16 bytes, experts as (inputs, outputs)."""
+    """Return a weight of gpt-oss: float4 in blocks of 32 in 16 bytes, experts as (inputs, outputs).
+
+    The stored bytes have shape (experts, outputs, inputs / 32, 16), and the original tensor has (experts, inputs,
+    outputs). Its name is the module. `entry` is not needed: config.json says no more than that it is mxfp4.
+    """
     scale = source.tensors.get(f"{module}_scales")
     if scale is None or spec.dtype != "U8" or len(spec.shape) != 4 or spec.shape != (*scale.shape, 16):
         scales = "no scales" if scale is None else f"scales of shape {scale.shape}"

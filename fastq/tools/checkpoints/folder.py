@@ -102,16 +102,19 @@ class ModelFolder:
 
 
 def _drop_duplicates(shards: Mapping[str, Shard]) -> None:
-    """Keep the first copy of each tensor. Raise ValueError if two shards have different tensors of one name."""
-    first_of: dict[str, str] = {}
+    """Drop the further copies of each tensor from the `tensors` of their shards, so that each is converted once.
+
+    Raise ValueError if two shards have different tensors of one name.
+    """
+    first_shard_of: dict[str, str] = {}
     for name, shard in shards.items():
         for tensor, spec in list(shard.tensors.items()):
-            first = first_of.setdefault(tensor, name)
-            if first == name:
+            first_name = first_shard_of.setdefault(tensor, name)
+            if first_name == name:
                 continue
-            other = shards[first]
-            if spec != other.tensors[tensor] or (shard.raw(tensor) != other.raw(tensor)).any():
-                raise ValueError(f"tensor {tensor!r} is in {first} and another one in {name}; keep one")
+            first_shard = shards[first_name]
+            if spec != first_shard.tensors[tensor] or (shard.raw(tensor) != first_shard.raw(tensor)).any():
+                raise ValueError(f"tensor {tensor!r} is in {first_name} and another one in {name}; keep one")
             del shard.tensors[tensor]
 
 

@@ -20,13 +20,20 @@ FUSED = (
 
 
 def fused_with(module: str) -> str:
-    """Return a name for the fused matrix that a module is part of; the name of the module if it is not fused."""
+    """Return a name for the fused matrix that a module is part of; the name of the module if it is not fused.
+
+    It is "mlp.gate_proj+up_proj" for "mlp.gate_proj" and for "mlp.up_proj".
+    """
     parent, _, name = module.rpartition(".")
     return next((f"{parent}.{'+'.join(names)}" for names in FUSED if name in names), module)
 
 
 def read_as_one(module: str, columns: int) -> tuple[str, int]:
-    """Return the name of the group in which a matrix is read: experts of one layer, or modules with the same inputs."""
+    """Return the key of a group of matrices that are read as one: experts of one layer, or modules of the same inputs.
+
+    It has the number of columns, since only rows of one length can be put one below the other; 0 for experts, all of
+    which share a scheme whatever their columns.
+    """
     expert = EXPERT.fullmatch(module)
     if expert:
         return expert[1], 0

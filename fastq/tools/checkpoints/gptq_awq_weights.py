@@ -1,4 +1,8 @@
-"""Weights in the layouts of GPTQ and AWQ, also those of auto-round: which versions are read, and their tensors."""
+"""Weights of GPTQ, AWQ and auto-round that config.json describes; others: fastq/tools/files/quantized_elsewhere.py.
+
+Here is which versions of the layouts are read, and with which tensors. Without a description in config.json such codes
+are recognized there, by the names of their tensors, so that nothing takes them for plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from fastq.tools.checkpoints.folder import ModelFolder
 from fastq.tools.checkpoints.stored_weights import PackedWeight
 from fastq.tools.files.tensor_specs import TensorSpec
 
-# packings of auto-round, as it calls them after its own name, that have the words of GPTQ and plain zero points
+# packings with the words of GPTQ and plain zero points, by what follows auto-round's own name: "auto_round:triton"
 OWN_PACKINGS = "", "exllamav2", "triton", "tritonv2"
 NEEDED = ("qweight", "qzeros", "scales")
 GPTQ_BITS = (2, 3, 4, 8)
@@ -28,7 +32,7 @@ class PackedOptions(NamedTuple):
 
 
 def awq_options(entry: Mapping[str, Any]) -> PackedOptions:
-    """Return the options of AWQ; raise ValueError for a version that is not read."""
+    """Return the options of AWQ; raise ValueError for a version that is not read. Writers use several keys for each."""
     if entry.get("backend") == "llm-awq":
         version = "llm-awq"
     else:
@@ -41,7 +45,10 @@ def awq_options(entry: Mapping[str, Any]) -> PackedOptions:
 
 
 def gptq_options(entry: Mapping[str, Any]) -> PackedOptions:
-    """Return the options of GPTQ; raise ValueError for a version that is not read."""
+    """Return the options of GPTQ; raise ValueError for a version that is not read.
+
+    In gptq zero points are stored less 1, in gptq_v2 as they are.
+    """
     version = str(entry.get("checkpoint_format") or entry.get("format") or "gptq").lower()
     if version not in ("gptq", "gptq_v2") or entry.get("is_marlin_format"):
         stored = "marlin" if entry.get("is_marlin_format") else version
@@ -53,6 +60,7 @@ def gptq_options(entry: Mapping[str, Any]) -> PackedOptions:
 def auto_round_options(entry: Mapping[str, Any]) -> PackedOptions:
     """Return the options of auto-round, which writes layouts of GPTQ and AWQ; raise ValueError for other layouts."""
     packing = str(entry.get("packing_format") or entry.get("backend") or "auto_round:gptq").lower()
+    # without its keys for formats, in which `gptq_options` and `awq_options` would read other names
     numbers = {key: entry[key] for key in ("bits", "group_size", *OWN_WIDTHS) if key in entry}
     if "gptqmodel" in packing or packing.removeprefix("auto_round").lstrip(":") in OWN_PACKINGS:
         return gptq_options(numbers | {"format": "gptq_v2"})  # with zero points as they are
@@ -64,7 +72,10 @@ def auto_round_options(entry: Mapping[str, Any]) -> PackedOptions:
 
 
 def packed_weight(source: ModelFolder, module: str, spec: TensorSpec, options: PackedOptions) -> PackedWeight:
-    """Return a weight, given its codes. The shape of its zero points tells its width, which may differ by module."""
+    """Return a weight, given its codes, the tensor qweight; raise ValueError if its tensors do not fit each other.
+
+    The shape of its zero points tells the width of codes, which may differ by module.
+    """
     layout = options.layout
     is_awq = layout == "awq"
     roles = _stored_tensors(source, module, with_g_idx=not is_awq)
@@ -79,7 +90,7 @@ def packed_weight(source: ModelFolder, module: str, spec: TensorSpec, options: P
         rows = spec.shape[1]
     if rows != outputs:
         raise ValueError(f"its qweight of shape {spec.shape} has {rows} outputs in {layout}, its scales have {outputs}")
-    size = options.group_size
+    size = options.group_size  # of any type, and -1 for whole rows: then the tensors tell the size of groups
     is_size_of_groups = type(size) is int and size > 0 and -(-columns // size) == groups
     return PackedWeight(
         source=source,
@@ -112,7 +123,8 @@ def _stored_tensors(source: ModelFolder, module: str, *, with_g_idx: bool) -> di
 def _bits_of_zero_points(shape: tuple[int, ...], outputs: int, options: PackedOptions) -> int:
     """Return the width of codes, given the shape of their zero points, one for each output, in words of 32 bits.
 
-    Raise ValueError if the layout has no such width, or config.json names another one.
+    In shape (groups, 16) a row of 16 words has those of 128 outputs, so each takes 4 bits. Raise ValueError if the
+    layout has no such width, or config.json names another one.
     """
     bits = shape[1] * 32 // outputs
     if bits not in (AWQ_BITS if options.layout == "awq" else GPTQ_BITS):

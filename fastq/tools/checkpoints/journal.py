@@ -96,8 +96,9 @@ def _digest_of_job(conversion: Conversion) -> str:
 def _make_way(out: Path, names: list[Path], force: bool) -> None:
     """Remove the files in the way of a result, and other shards, such as those of an earlier model.
 
-    Readers look for model.safetensors first. A link is removed, and its target stays.
+    Readers look for model.safetensors first. A link is removed, and its target stays. `names` are relative to `out`.
     """
+    # the folders that the names need, without "." at the end of their parents: no file and no link may be in the place
     folders = sorted({folder for name in names for folder in name.parents[:-1]})
     in_way = [path for path in map(out.joinpath, folders) if path.is_symlink() or (path.exists() and not path.is_dir())]
     shards = (path for path in out.glob("*.safetensors") if not path.is_dir())

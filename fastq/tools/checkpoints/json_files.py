@@ -36,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any]:
     content = parsed_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} does not hold a JSON object")
-    level: list[Any] = [content]
+    level: list[Any] = [content]  # the objects and lists at one depth
     for _ in range(DEEPEST_JSON):
         children = (value.values() if isinstance(value, dict) else value for value in level)
         level = [child for values in children for child in values if isinstance(child, (dict, list))]

@@ -43,12 +43,15 @@ class Lookups(Generic[T]):
         self._has_grown = False
 
     def find(self, key: Hashable, look: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
-        """Return what a lookup finds."""
+        """Return what a lookup finds, or has found so far if it is running.
+
+        `key` says what is looked for, and `look` looks for it once, with calls of `find` for what it needs.
+        """
         lookup = self._by_key.setdefault(key, Lookup())
         if lookup.is_running:
             self._is_circular = True
         elif lookup.is_final or (self._depth and lookup.last_round == self._round):
-            pass
+            pass  # nothing more can be found, at least in this round
         elif self._depth:
             self._run(lookup, look)
         else:
@@ -65,11 +68,11 @@ class Lookups(Generic[T]):
             self._has_grown = False
             self._run(lookup, look)
             is_complete = not (self._is_circular and self._has_grown)
-        for each in self._ran:
-            each.is_final = True
+        for completed in self._ran:
+            completed.is_final = True
 
     def _run(self, lookup: Lookup[T], look: Callable[[], tuple[T, ...]]) -> None:
-        """Run a lookup once in this round."""
+        """Run a lookup once in this round, and add what it finds to what it found before."""
         lookup.last_round = self._round
         self._ran.append(lookup)
         self._count += 1
@@ -84,6 +87,6 @@ class Lookups(Generic[T]):
             finally:
                 lookup.is_running = False
                 self._depth -= 1
-        together = tuple(dict.fromkeys((*lookup.found, *found)))
-        self._has_grown |= together != lookup.found
-        lookup.found = together
+        all_found = tuple(dict.fromkeys((*lookup.found, *found)))
+        self._has_grown |= all_found != lookup.found
+        lookup.found = all_found

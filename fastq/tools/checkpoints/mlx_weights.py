@@ -121,16 +121,17 @@ def _check_roles(roles: Mapping[str, TensorSpec], form: MlxForm) -> None:
     scales = roles["scales"]
     biases = roles.get("biases")
     if form.mode == AFFINE:
-        wanted = "floats, with biases of the same dtype and shape"
+        requirement = "floats, with biases of the same dtype and shape"
         is_paired = biases is not None and (biases.dtype, biases.shape) == (scales.dtype, scales.shape)
-        is_as_wanted = scales.dtype in SCALES and is_paired
+        is_as_required = scales.dtype in SCALES and is_paired
     else:
-        wanted = "U8, without biases"
-        is_as_wanted = scales.dtype == "U8" and biases is None
-    if not is_as_wanted:
+        requirement = "U8, without biases"
+        is_as_required = scales.dtype == "U8" and biases is None
+    if not is_as_required:
         stored = "none" if biases is None else f"{biases.dtype} of shape {biases.shape}"
         raise ValueError(
-            f"its scales must be {wanted}, in {form}; they are {scales.dtype} of shape {scales.shape}, biases: {stored}"
+            f"its scales must be {requirement}, in {form}; they are {scales.dtype} of shape {scales.shape},"
+            f" biases: {stored}"
         )
     factor = roles.get("global_scale")
     count = math.prod(scales.shape[:-2])
@@ -147,7 +148,7 @@ class MlxWeight(StoredWeight):
     form: MlxForm
 
     def _part(self, role: str, start: int, stop: int) -> Array:
-        """Return rows of a stored tensor."""
+        """Return rows of a stored tensor, counted through all its matrices, one below the other."""
         array = self.source.load(self.roles[role].name)
         return np.ascontiguousarray(array.reshape(-1, array.shape[-1])[start:stop])
 
@@ -161,7 +162,10 @@ class MlxWeight(StoredWeight):
         return QuantizedArray(codes if qtype.packed else codes.view(qtype.storage), params, shape)
 
     def _affine_params(self, start: int, stop: int) -> QParams:
-        """Return the parameters of a chunk of rows of integers, which have biases instead of zero points."""
+        """Return the parameters of a chunk of rows of integers, which have biases instead of zero points.
+
+        A value is code * scale + bias, as convention "mlx" takes its zero points.
+        """
         return QParams(
             scale=self._part("scales", start, stop).astype(np.float32),
             zero_point=self._part("biases", start, stop).astype(np.float32),
@@ -173,7 +177,7 @@ class MlxWeight(StoredWeight):
         )
 
     def _float_params(self, start: int, stop: int) -> QParams:
-        """Return the parameters of a chunk of rows of floats, whose scales are bytes."""
+        """Return the parameters of a chunk of rows of floats, whose scales are bytes: powers of two or float8."""
         mode = MODES[self.form.mode]
         qtype = as_qtype(mode.codes)
         scale = self._part("scales", start, stop).view(FLOAT_FORMATS[mode.scales].dtype)
@@ -191,9 +195,9 @@ class MlxWeight(StoredWeight):
         )
 
     def _global_scales(self) -> NDArray[np.float32]:
-        """Return what scales of nvfp4 are multiplied by, for each matrix.
+        """Return what scales of nvfp4 are multiplied by: a column with a number for each matrix; experts are several.
 
-        The tensor has the largest magnitude of each: a matrix has one, stacked experts one each.
+        The stored tensor has the largest magnitude of each matrix, which the largest code with the largest scale gives.
         """
         if "global_scale" not in self.roles:
             return np.ones((math.prod(self.shape[:-2]), 1), np.float32)

@@ -36,6 +36,7 @@ MOST_CALLS = 64  # of one function, with different arguments
 
 Things = tuple["Thing", ...]  # in the order of the code, each once
 NOTHING: Things = ()
+# what is given to each name, in all places; "*" has the modules of which all names are imported
 Bindings = dict[str, list["ast.AST | Imported"]]
 
 
@@ -45,10 +46,10 @@ class Scope:
 
     module: str
     bindings: Bindings
-    outer: Scope | None = None
-    arguments: Mapping[str, Things] = field(default_factory=dict)
-    is_class: bool = False
-    function: Function | None = None
+    outer: Scope | None = None  # the scope around it; None for a module
+    arguments: Mapping[str, Things] = field(default_factory=dict)  # what parameters stand for
+    is_class: bool = False  # whether it is that of a class body, whose names methods do not see
+    function: Function | None = None  # the function whose scope it is
     is_of_all_calls: bool = False  # whether parameters stand for what any of its calls gives to them
     filled: frozenset[str] = frozenset()  # names of a module whose collections get items in functions
 
@@ -103,7 +104,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Member:
-    """An attribute that the code does not define, of a class or of an object."""
+    """An attribute that the code does not define, of a class or of an object, such as a method of a base elsewhere."""
 
     of: Thing
     name: str
@@ -138,7 +139,7 @@ CANT_TELL: Things = (UNKNOWN,)
 class Imported:
     """What an import gives a name to: something in a module, or a module if there is no name of something."""
 
-    module: str
+    module: str  # its last word; empty for a module that is no file of the code, and in `from . import name`
     name: str
     is_relative: bool
 
@@ -148,9 +149,9 @@ class CallSite:
     """A call in the code that runs a function of the code, or that gives it to a function which may run it."""
 
     call: ast.Call
-    scope: Scope
+    scope: Scope  # in which the call is
     function: Function
-    is_direct: bool
+    is_direct: bool  # whether the call itself runs it, so that its arguments are those of the function
 
 
 Body = tuple[list[ast.AST], Scope]  # the statements and expressions of a module, a class or a function
@@ -170,9 +171,9 @@ class Arguments:
         return _union(*self.by_place, *(things for _, things in self.by_name), self.others)
 
 
-def _union(*several: Iterable[Thing]) -> Things:
-    """Return all of several things, each once."""
-    return tuple(dict.fromkeys(itertools.chain(*several)))
+def _union(*collections: Iterable[Thing]) -> Things:
+    """Return the things of several collections in their order, each once."""
+    return tuple(dict.fromkeys(itertools.chain(*collections)))
 
 
 ANY_ARGUMENTS = Arguments(others=CANT_TELL)
@@ -188,35 +189,37 @@ class Code:
             name: Scope(name, _bindings_of(tree.body), filled=_filled_in_functions(tree))
             for name, tree in files.items()
         }
+        # classes and scopes are made once: they are equal only to themselves, and things that were found are compared
         self._classes: dict[tuple[ast.ClassDef, Scope], Class] = {}
+        self._scopes: dict[tuple[Function, Arguments | None], Scope] = {}  # None: the one of all calls
         self._ancestors: dict[Class, list[Class | External]] = {}
-        self._contexts: dict[Definition, set[tuple[Function, Arguments]]] = {}
-        self._scopes: dict[tuple[Function, Arguments | None], Scope] = {}
-        self._given: dict[Class, dict[str, list[tuple[ast.expr, Function]]]] = {}
+        self._contexts: dict[Definition, set[tuple[Function, Arguments]]] = {}  # calls that were looked up: MOST_CALLS
+        self._given: dict[Class, dict[str, list[tuple[ast.expr, Function]]]] = {}  # see `_given_to_self`
         self._call_sites: dict[Function | Definition, list[CallSite]] = {}  # by what they run, for whatever object, too
         self._lookups: Lookups[Thing] = Lookups(UNKNOWN)
         self._bodies = [*self._bodies_of_all()]  # of a method, one for each class that has it
         self._functions = {scope.function for _, scope in self._bodies if scope.function is not None}
         self._find_call_sites()
         # functions that run while modules are made
-        uncalled = {each for each in self._functions if each.receiver is None and not self._calls(each)}
-        self._making = self._run_by({each for each in self._functions if _is_constructor(each)} | uncalled)
+        constructors = set(filter(_is_constructor, self._functions))
+        uncalled = {function for function in self._functions if function.receiver is None and not self._calls(function)}
+        self._making = self._run_by(constructors | uncalled)
 
     # the parts of the code
 
     def _bodies_of_all(self) -> Iterator[Body]:
-        """Yield the body of each module, class and function."""
+        """Yield the body of each module, class and function, in the scope that stands for all calls of a function."""
         classes: dict[ast.ClassDef, Class] = {}
         for name, tree in self._files.items():
             self._add_classes(tree.body, self._modules[name], classes)
             nodes = [*nodes_of(tree.body)]
             yield nodes, self._modules[name]
             yield from self._bodies_of_functions(nodes, self._modules[name])
-        for each in classes.values():
-            nodes = [*nodes_of(each.node.body)]
-            yield nodes, each.body
-            yield from self._bodies_of_functions((node for node in nodes if isinstance(node, ast.Lambda)), each.body)
-            for method in self.methods(each):
+        for of in classes.values():
+            nodes = [*nodes_of(of.node.body)]
+            yield nodes, of.body
+            yield from self._bodies_of_functions((node for node in nodes if isinstance(node, ast.Lambda)), of.body)
+            for method in self.methods(of):
                 nodes, scope = self.body_of(method)
                 yield nodes, scope
                 yield from self._bodies_of_functions(nodes, scope)
@@ -234,7 +237,7 @@ class Code:
                 yield from self._bodies_of_functions(inner_nodes, inner)
 
     def _add_classes(self, body: Iterable[ast.AST], scope: Scope, classes: dict[ast.ClassDef, Class]) -> None:
-        """Add the classes in a body, and in the functions and classes in it."""
+        """Add the classes in a body, and in the functions and classes in it, to `classes`."""
         for node in nodes_of(body):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 self._add_classes(node.body, self._scope_of(Function(node, scope)), classes)
@@ -247,7 +250,8 @@ class Code:
     def _find_call_sites(self) -> None:
         """Find the calls of each function of the code, for which parameters may still be anything.
 
-        What lookups found before that is forgotten. Functions that only call each other count as if nothing did.
+        What lookups found before that is forgotten, since with the calls known parameters stand for less. Functions
+        that only call each other count as if nothing did: their parameters would stand for nothing at all.
         """
         found: dict[Function | Definition, list[CallSite]] = {}
         for nodes, scope in self._bodies:
@@ -259,24 +263,28 @@ class Code:
         self._ancestors = {}
         self._contexts = {}
         self._call_sites = found
-        for each in self._functions - self._run_by({each for each in self._functions if not self._calls(each)}):
-            found.pop(each, None)
-            found.pop(each.node, None)
+        uncalled = {function for function in self._functions if not self._calls(function)}
+        for unreached in self._functions - self._run_by(uncalled):
+            found.pop(unreached, None)
+            found.pop(unreached.node, None)
 
     def _sites_of(self, call: ast.Call, scope: Scope) -> Iterator[CallSite]:
-        """Yield the functions that a call runs; of a class that is `__init__`."""
+        """Yield the functions that a call runs; of a class that is `__init__`.
+
+        A function of another package, such as `partial`, may run the functions that it is passed.
+        """
         callees = self.meant_by(call.func, scope)
         for function in self._functions_of(callees):
             yield CallSite(call, scope, function, is_direct=True)
-        if any(isinstance(each, External) for each in callees):  # as `partial` is
-            for given in (*call.args, *(each.value for each in call.keywords)):
-                for function in self._functions_of(self.meant_by(given, scope)):
+        if any(isinstance(callee, External) for callee in callees):
+            for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+                for function in self._functions_of(self.meant_by(argument, scope)):
                     yield CallSite(call, scope, function, is_direct=False)
 
     def _functions_of(self, things: Things) -> Iterator[Function]:
         """Yield the functions of the code that calling things runs."""
-        for each in things:
-            called = self._attribute(Instance(each), "__init__") if isinstance(each, Class) else (each,)
+        for thing in things:
+            called = self._attribute(Instance(thing), "__init__") if isinstance(thing, Class) else (thing,)
             yield from (function for function in called if isinstance(function, Function))
 
     def _calls(self, function: Function) -> list[CallSite]:
@@ -284,12 +292,16 @@ class Code:
         return self._call_sites.get(function) or self._call_sites.get(function.node) or []
 
     def _run_by(self, functions: set[Function]) -> set[Function]:
-        """Return some functions with those that they call, or that code outside of functions calls."""
+        """Return some functions with all that they, or code outside of functions, run by any number of calls."""
         found = functions
-        more = found
-        while more:
-            more = {each for each in self._functions - found if any(_is_in(found, site) for site in self._calls(each))}
-            found = found | more
+        newly_found = found
+        while newly_found:
+            newly_found = {
+                function
+                for function in self._functions - found
+                if any(_is_in(found, site) for site in self._calls(function))
+            }
+            found = found | newly_found
         return found
 
     def bodies(self) -> Iterator[Body]:
@@ -297,14 +309,14 @@ class Code:
         for nodes, scope in self._bodies:
             if scope.is_class:  # of which objects have no items of their own
                 continue
-            of_calls = [] if scope.function is None else self._scopes_of_calls(scope.function)
-            for each in of_calls or [scope]:
-                yield nodes, each
+            scopes_of_calls = [] if scope.function is None else self._scopes_of_calls(scope.function)
+            for scope_of_call in scopes_of_calls or [scope]:
+                yield nodes, scope_of_call
 
     def _scopes_of_calls(self, function: Function) -> list[Scope]:
         """Return the scopes of a function by its calls, each once."""
         arguments = (self._arguments_at(site, function) for site in self._calls(function))
-        return [self._scope_of(function, each) for each in dict.fromkeys(arguments)]
+        return [self._scope_of(function, arguments_of_call) for arguments_of_call in dict.fromkeys(arguments)]
 
     def makes_modules(self, scope: Scope) -> bool:
         """Return whether a scope is that of code which runs while modules are made, not when these are called."""
@@ -312,11 +324,11 @@ class Code:
 
     def methods(self, of: Class) -> Iterator[Function]:
         """Yield the functions that a class and its bases in the code define, as they are called for its objects."""
-        for each in self.ancestors(of):
-            if isinstance(each, Class):
-                for node in nodes_of(each.node.body):
+        for owner in self.ancestors(of):
+            if isinstance(owner, Class):
+                for node in nodes_of(owner.node.body):
                     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                        yield self._method(node, each, Instance(of))
+                        yield self._method(node, owner, Instance(of))
 
     def ancestors(self, of: Class) -> list[Class | External]:
         """Return a class and its bases, in the order in which Python looks for their attributes."""
@@ -329,14 +341,14 @@ class Code:
                         found += self.ancestors(thing)
                     elif isinstance(thing, External):
                         found.append(thing)
-            last = {each: k for k, each in enumerate(found)}  # a base of several classes comes after these
-            self._ancestors[of] = [each for k, each in enumerate(found) if last[each] == k]
+            last = {base: k for k, base in enumerate(found)}  # a base of several classes comes after these
+            self._ancestors[of] = [base for k, base in enumerate(found) if last[base] == k]
         return self._ancestors[of]
 
     # lookups
 
     def meant_by(self, node: ast.AST | Imported, scope: Scope) -> Things:
-        """Return all that an expression, a definition or an import may stand for."""
+        """Return all that an expression, a definition or an import may stand for; numbers and arrays are nothing."""
         return self._lookups.find((node, scope), lambda: self._meaning(node, scope))
 
     def _all(self, nodes: Iterable[ast.AST | Imported | None], scope: Scope) -> Things:
@@ -366,7 +378,7 @@ class Code:
             case ast.BoolOp():
                 return self._all(node.values, scope)
             case ast.BinOp():  # of lists; numbers stand for nothing
-                return tuple(each for each in self._all([node.left, node.right], scope) if each != UNKNOWN)
+                return tuple(thing for thing in self._all([node.left, node.right], scope) if thing != UNKNOWN)
             case ast.Dict():
                 return self._all(node.values, scope)
             case ast.List() | ast.Tuple() | ast.Set():
@@ -380,7 +392,7 @@ class Code:
         return NOTHING
 
     def _named(self, name: str, scope: Scope) -> Things:
-        """Look up a name in a scope and in those around it."""
+        """Look up a name in a scope and in those around it; a name in none of them is one of Python's own."""
         at: Scope | None = scope
         while at is not None:
             if (at is scope or not at.is_class) and (name in at.arguments or name in at.bindings):
@@ -390,7 +402,11 @@ class Code:
         return self._named_by_star(name, scope.module) or (External(name),)
 
     def _given_to(self, name: str, scope: Scope) -> Things:
-        """Look up what calls of a function give to a parameter; nothing if it has none of this name."""
+        """Look up what calls of a function give to a parameter; nothing if it has none of this name.
+
+        The scope of one call has that itself. In the scope of all calls it is what any call in the code gives, or if
+        there is none, what the scope has for any arguments.
+        """
         function = scope.function
         if function is None or not (scope.is_of_all_calls and name in scope.arguments):
             return scope.arguments.get(name, NOTHING)
@@ -400,8 +416,8 @@ class Code:
 
     def _given_by_calls(self, name: str, function: Function) -> Things:
         """Look up what the calls of a function in the code give to a parameter."""
-        of_calls = (self._arguments_at(site, function) for site in self._calls(function))
-        return _union(*(self._parameters(function, each).get(name, NOTHING) for each in of_calls))
+        arguments = (self._arguments_at(site, function) for site in self._calls(function))
+        return _union(*(self._parameters(function, of_call).get(name, NOTHING) for of_call in arguments))
 
     def _named_by_star(self, name: str, module: str) -> Things:
         """Look up a name in the modules of the code of which a module imports all names."""
@@ -429,7 +445,11 @@ class Code:
         return (File(name) if is_of_code else External(name),)
 
     def _attribute(self, thing: Thing, name: str) -> Things:
-        """Look up an attribute."""
+        """Look up an attribute of what an expression may stand for.
+
+        Of other packages only names are known: `nn.Linear` is a class, `nn.functional` a module or a function, and
+        `Linear.forward` a member of the class.
+        """
         match thing:
             case External() if thing.is_class and not name[:1].isupper():
                 return (Member(thing, name),)
@@ -454,8 +474,12 @@ class Code:
     def _attribute_of_class(
         self, of: Class, name: str, order: Sequence[Class | External], receiver: Class | Instance
     ) -> Things:
-        """Look up an attribute of a class or of its object, in some of its bases."""
-        defined = [each for each in order if isinstance(each, Class) and name in each.body.bindings]
+        """Look up an attribute of a class or of its object, in some of its bases.
+
+        `of` is the class, `order` has it and its bases, or only the later ones for `super()`; `receiver` is the object
+        or the class for which a method is then called.
+        """
+        defined = [base for base in order if isinstance(base, Class) and name in base.body.bindings]
         found = NOTHING
         for node in defined[0].body.bindings[name] if defined else ():
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -470,7 +494,11 @@ class Code:
         return found or (Member(receiver, name),)
 
     def _method(self, node: Definition, owner: Class, receiver: Class | Instance) -> Function:
-        """Return a function of a class as it is called for an object or for the class."""
+        """Return a function of a class as it is called for an object or for the class.
+
+        Its receiver is what its first parameter gets: the class for a classmethod, nothing for a staticmethod, or for a
+        method that is called as `Base.method(self)`.
+        """
         decorators = _decorators(node)
         called_for: Thing | None = receiver
         if "classmethod" in decorators or getattr(node, "name", "") == "__new__":
@@ -486,15 +514,15 @@ class Code:
         found = self._given[of] = {}
         for method in self.methods(of):
             parameters = [*method.node.args.posonlyargs, *method.node.args.args]
-            for each in () if isinstance(method.node, ast.Lambda) else nodes_of(method.node.body):
-                given = [
+            for node in () if isinstance(method.node, ast.Lambda) else nodes_of(method.node.body):
+                attributes = [
                     (target.value, target.attr, value)
-                    for target, value in assigned(each)
+                    for target, value in assigned(node)
                     if isinstance(target, ast.Attribute)
                 ]
-                if (named := named_by(each)) and named.owner is not None:
-                    given.append((named.owner, text_of(named.name) or "", named.value))
-                for owner, attribute, value in given:
+                if (named := named_by(node)) and named.owner is not None:
+                    attributes.append((named.owner, text_of(named.name) or "", named.value))
+                for owner, attribute, value in attributes:
                     if isinstance(owner, ast.Name) and parameters and owner.id == parameters[0].arg:
                         found.setdefault(attribute, []).append((value, method))
         return found
@@ -520,11 +548,11 @@ class Code:
         if not callees and isinstance(call.func, (ast.Subscript, ast.Call)):  # an item of a collection without any
             return CANT_TELL
         if all(map(_is_only_made, callees)):  # most calls, whose arguments need not be looked up
-            return tuple(Instance(each) for each in callees if isinstance(each, External))
+            return tuple(Instance(callee) for callee in callees if isinstance(callee, External))
         arguments = self._arguments_of(call, scope)
         by_place = arguments.by_place
         if called == "getattr" and len(by_place) > 1:
-            names = [each.text for each in by_place[1] if isinstance(each, Text) and "*" not in each.text]
+            names = [text.text for text in by_place[1] if isinstance(text, Text) and "*" not in text.text]
             found = [self._attribute(thing, name) for thing in by_place[0] for name in names]
             return _union(*found, *by_place[2:]) if names else CANT_TELL
         if called == "map" and by_place:
@@ -535,16 +563,17 @@ class Code:
     def _arguments_of(self, call: ast.Call, scope: Scope) -> Arguments:
         """Look up the arguments of a call."""
         by_place = tuple(self.meant_by(node, scope) for node in call.args if not isinstance(node, ast.Starred))
-        by_name = tuple((each.arg, self.meant_by(each.value, scope)) for each in call.keywords if each.arg)
+        by_name = tuple((item.arg, self.meant_by(item.value, scope)) for item in call.keywords if item.arg)
+        # what stands after * and ** may be for any parameter
         unpacked = [node.value for node in call.args if isinstance(node, ast.Starred)]
-        unpacked += [each.value for each in call.keywords if not each.arg]
+        unpacked += [item.value for item in call.keywords if not item.arg]
         others = (self._all(unpacked, scope) or CANT_TELL) if unpacked else NOTHING
         return Arguments(by_place, by_name, others)
 
     def _arguments_at(self, site: CallSite, function: Function) -> Arguments:
         """Look up the arguments that a function gets by a call of it, which may be for an object of another class."""
         arguments = self._arguments_of(site.call, site.scope)
-        if not site.is_direct:
+        if not site.is_direct:  # the function that runs it may pass things of its own
             return replace(arguments, by_place=(), others=CANT_TELL)
         if function.receiver is not None and site.function.receiver is None:  # as `Base.__init__(self)` passes it
             return replace(arguments, by_place=arguments.by_place[1:])
@@ -555,8 +584,8 @@ class Code:
         match thing:
             case Class():
                 made = self._attribute(thing, "__new__")
-                own = [each for each in made if isinstance(each, Function)]
-                return _union(*(self._call(each, arguments) for each in own)) or (Instance(thing),)
+                functions = [function for function in made if isinstance(function, Function)]
+                return _union(*(self._call(function, arguments) for function in functions)) or (Instance(thing),)
             case External():
                 return _returned_elsewhere(thing, arguments)
             case Function():
@@ -572,8 +601,8 @@ class Code:
                     return (Instance(of) if isinstance(of, (Class, External)) else of,)
             case Instance(of=Class()):
                 called = self._attribute(thing, "__call__")
-                own = [each for each in called if isinstance(each, Function)]
-                return _union(*(self._call(each, arguments) for each in own))
+                functions = [function for function in called if isinstance(function, Function)]
+                return _union(*(self._call(function, arguments) for function in functions))
             case Instance() | File() | Text() | Super():  # a module that is called returns arrays
                 return NOTHING
         return CANT_TELL
@@ -584,11 +613,11 @@ class Code:
         node = function.node
         if isinstance(node, ast.Lambda):
             return self.meant_by(node.body, scope)
-        returned = (each for each in nodes_of(node.body) if isinstance(each, (ast.Return, ast.Yield, ast.YieldFrom)))
-        return self._all([each.value for each in returned], scope)
+        results = (part for part in nodes_of(node.body) if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)))
+        return self._all([result.value for result in results], scope)
 
     def _scope_of(self, function: Function, arguments: Arguments | None = None) -> Scope:
-        """Return the scope of a call of a function, or the one of all its calls."""
+        """Return the scope of a call of a function with some arguments; without arguments the one of all its calls."""
         key = function, arguments
         if key not in self._scopes:
             self._scopes[key] = Scope(
@@ -604,17 +633,17 @@ class Code:
     def _parameters(self, function: Function, arguments: Arguments) -> dict[str, Things]:
         """Return what the parameters of a function stand for in a call."""
         declared = function.node.args
-        names = [each.arg for each in (*declared.posonlyargs, *declared.args)]
+        names = [parameter.arg for parameter in (*declared.posonlyargs, *declared.args)]
+        # the defaults are those of the last parameters
         defaults = dict(zip(reversed(names), reversed(declared.defaults), strict=False))
-        defaults |= {
-            each.arg: value for each, value in zip(declared.kwonlyargs, declared.kw_defaults, strict=True) if value
-        }
+        keyword_defaults = zip(declared.kwonlyargs, declared.kw_defaults, strict=True)
+        defaults |= {parameter.arg: value for parameter, value in keyword_defaults if value}
         found: dict[str, Things] = {}
         by_place = [*arguments.by_place]
         if function.receiver is not None and names:
             by_place.insert(0, (function.receiver,))
         by_name = dict(arguments.by_name)
-        for name in (*names, *(each.arg for each in declared.kwonlyargs)):
+        for name in (*names, *(parameter.arg for parameter in declared.kwonlyargs)):
             if name in names and by_place:
                 found[name] = by_place.pop(0)
             elif name in by_name:
@@ -653,7 +682,8 @@ def is_receiver(name: str, scope: Scope) -> bool:
     method = method_around(scope)
     if method is None or method.receiver is None:
         return False
-    return name in [each.arg for each in (*method.node.args.posonlyargs, *method.node.args.args)][:1]
+    parameters = [*method.node.args.posonlyargs, *method.node.args.args]
+    return name in [parameter.arg for parameter in parameters[:1]]
 
 
 def _is_only_made(called: Thing) -> bool:
@@ -675,31 +705,35 @@ def _returned_elsewhere(called: External, arguments: Arguments) -> Things:
     if called.is_class:
         return (Instance(called),)
     # a function that wraps a module, or makes one of a class, as skip_init and partial do
-    given = [each for each in arguments.all if not isinstance(each, (Text, File, Unknown))]
-    made = [
-        Instance(each) for each in given if isinstance(each, Class) or (isinstance(each, External) and each.is_class)
+    things = [thing for thing in arguments.all if not isinstance(thing, (Text, File, Unknown))]
+    classes = [
+        thing for thing in things if isinstance(thing, Class) or (isinstance(thing, External) and thing.is_class)
     ]
-    modules = [each for each in given if not (isinstance(each, External) and not each.is_class)]
-    return _union(modules, made) or CANT_TELL
+    modules = [thing for thing in things if not (isinstance(thing, External) and not thing.is_class)]
+    return _union(modules, map(Instance, classes)) or CANT_TELL
 
 
 # statements and expressions
 
 
 def nodes_of(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield statements and expressions in the order of the code, with definitions but not what is in them."""
-    waiting = [*body][::-1]
-    while waiting:
-        node = waiting.pop()
+    """Yield statements and expressions in the order of the code, with definitions but not what is in them.
+
+    Decorators, bases and defaults are outside of the definition, so they are yielded. A stack has the nodes that
+    follow, the next one last.
+    """
+    stack = [*body][::-1]
+    while stack:
+        node = stack.pop()
         yield node
         if isinstance(node, ast.ClassDef):
-            waiting += [*node.decorator_list, *node.bases][::-1]
+            stack += [*node.decorator_list, *node.bases][::-1]
         elif isinstance(node, Definition):
             decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-            defaults = (each for each in (*node.args.defaults, *node.args.kw_defaults) if each is not None)
-            waiting += [*decorators, *defaults][::-1]
+            defaults = (value for value in (*node.args.defaults, *node.args.kw_defaults) if value is not None)
+            stack += [*decorators, *defaults][::-1]
         else:
-            waiting += [*ast.iter_child_nodes(node)][::-1]
+            stack += [*ast.iter_child_nodes(node)][::-1]
 
 
 def _statements_of(node: Definition) -> list[ast.stmt] | list[ast.expr]:
@@ -708,7 +742,10 @@ def _statements_of(node: Definition) -> list[ast.stmt] | list[ast.expr]:
 
 
 def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what gets a value in a node, each with the value, or with a collection that has the value."""
+    """Yield what gets a value in a node, each with the value, or with a collection that has the value.
+
+    `a = x`, `for a in x`, `with x as a` and `a.append(x)` give (a, x), and `a, b = x, y` gives (a, x) and (b, y).
+    """
     match node:
         case ast.Assign(targets=targets, value=value):
             pairs = [(target, value) for target in targets]
@@ -722,8 +759,8 @@ def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             pairs = [(target, value)]
         case ast.withitem(optional_vars=ast.expr() as target, context_expr=value):
             pairs = [(target, value)]
-        case ast.Call(func=ast.Attribute(value=target, attr=method), args=args, keywords=named) if method in GROWING:
-            pairs = [(target, value) for value in (*args, *(each.value for each in named))]
+        case ast.Call(func=ast.Attribute(value=target, attr=method), args=args, keywords=keywords) if method in GROWING:
+            pairs = [(target, value) for value in (*args, *(keyword.value for keyword in keywords))]
         case _:
             return
     for target, value in pairs:
@@ -743,23 +780,24 @@ def named_by(node: ast.AST) -> Named | None:
     """Return what a call of `setattr` or `add_module` and their like gives an object; None for other nodes."""
     match node:
         case ast.Call(func=(ast.Name(id=called) | ast.Attribute(attr=called)) as func, args=args) if called in NAMING:
-            by_name = {each.arg: each.value for each in node.keywords}
-            given = [*args, *(by_name[each] for each in NAMING[called] if each in by_name)]
-            if len(given) < 2:
+            by_name = {keyword.arg: keyword.value for keyword in node.keywords}
+            arguments = [*args, *(by_name[parameter] for parameter in NAMING[called] if parameter in by_name)]
+            if len(arguments) < 2:
                 return None
-            *before, name, value = given
+            # the owner comes first in `setattr(owner, name, value)`, else before the dot in `owner.add_module(..)`
+            *before, name, value = arguments
             owner = before[0] if before else getattr(func, "value", None)
             return Named(owner, name, value)
     return None
 
 
 def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield targets that are no tuples, with their values."""
+    """Yield targets that are no tuples, with their values, or with a value of which each may be an item."""
     if isinstance(target, (ast.Tuple, ast.List)):
         values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-        is_even = len(values) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in target.elts)
-        for k, each in enumerate(target.elts):
-            yield from _unpacked(each, values[k] if is_even else value)
+        is_even = len(values) == len(target.elts) and not any(isinstance(item, ast.Starred) for item in target.elts)
+        for k, item in enumerate(target.elts):
+            yield from _unpacked(item, values[k] if is_even else value)
     elif isinstance(target, ast.Starred):
         yield from _unpacked(target.value, value)
     else:
@@ -767,9 +805,12 @@ def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast
 
 
 def _bindings_of(body: Iterable[ast.AST]) -> Bindings:
-    """Return what is given to each name in a module, a class body or a function."""
+    """Return what is given to each name in a module, a class body or a function, and to the items of its collections.
+
+    A module counts as a file of the code if it is imported relatively, or by a name without dots.
+    """
     found: Bindings = {}
-    items: list[tuple[str, ast.expr]] = []  # of collections
+    items: list[tuple[str, ast.expr]] = []  # of collections, by the names of these
     for node in nodes_of(body):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.setdefault(node.name, []).append(node)
@@ -791,11 +832,11 @@ def _bindings_of(body: Iterable[ast.AST]) -> Bindings:
                 if name := _name_of_collection(target):
                     items.append((name, value))
                 elif isinstance(target, ast.Name):
-                    given = found.setdefault(target.id, [])
+                    values = found.setdefault(target.id, [])
                     if isinstance(node, ast.Call):  # an item of a collection that grows
                         items.append((target.id, value))
                     else:
-                        given.append(value)
+                        values.append(value)
     for name, value in items:
         if name in found:  # else the collection is one of a scope around
             found[name].append(value)
@@ -811,8 +852,11 @@ def _name_of_collection(target: ast.AST) -> str:
 
 
 def _filled_in_functions(tree: ast.Module) -> frozenset[str]:
-    """Return the names of collections to which functions of a module add items."""
-    functions = [each for each in ast.walk(tree) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    """Return the names of collections to which functions of a module add items, and which they do not define.
+
+    What the items are depends on calls, so such a collection may have anything.
+    """
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     found = set()
     for function in functions:
         own = _bindings_of(function.body)
@@ -825,7 +869,7 @@ def _filled_in_functions(tree: ast.Module) -> frozenset[str]:
 
 def _decorators(node: Definition) -> set[str]:
     """Return the last words of the names of decorators."""
-    return set() if isinstance(node, ast.Lambda) else {_last_name(each) for each in node.decorator_list}
+    return set() if isinstance(node, ast.Lambda) else {_last_name(decorator) for decorator in node.decorator_list}
 
 
 def _last_name(node: ast.AST) -> str:
@@ -835,7 +879,10 @@ def _last_name(node: ast.AST) -> str:
 
 
 def text_of(node: ast.AST) -> str | None:
-    """Return the text that an expression makes, with `*` for parts that are not known; None if it makes none."""
+    """Return the text that an expression makes, with `*` for parts that are not known; None if it makes none.
+
+    It is "layer_*" for `f"layer_{k}"`, `"layer_" + str(k)`, `"layer_%d" % k` and `"layer_{}".format(k)`.
+    """
     match node:
         case ast.Constant(value=str(text)):
             return text

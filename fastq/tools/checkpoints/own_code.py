@@ -102,14 +102,16 @@ def _classes_in(code: Code) -> dict[str, frozenset[str]]:
     for nodes, scope in code.bodies():
         makes_modules = code.makes_modules(scope)
         for node in nodes:
-            for given in _given_in(node, scope, code):
-                classes = _classes_meant_by(given.value, scope, code)
-                if not (makes_modules or given.is_own):  # where modules are called, whose results are no modules
+            for assignment in _assignments_in(node, scope, code):
+                classes = _classes_meant_by(assignment.value, scope, code)
+                if not (makes_modules or assignment.is_own):  # where modules are called, whose results are no modules
                     classes.discard(NOT_TOLD)
                 # what a caller passes, as to set_input_embeddings, tells nothing of what the code makes
-                is_passed = isinstance(given.value, (ast.Name, ast.Attribute)) and classes == {NOT_TOLD}
-                (passed if is_passed else found).setdefault(given.name, set()).update(classes)
+                is_passed = isinstance(assignment.value, (ast.Name, ast.Attribute)) and classes == {NOT_TOLD}
+                (passed if is_passed else found).setdefault(assignment.name, set()).update(classes)
+    # what was passed counts only for names to which the code itself gives nothing
     found = passed | {name: classes for name, classes in found.items() if classes}
+    # modules under names that only a run could tell: if one is no Linear, any module may be it
     of_any_name = found.pop(ANY_NAME, set())
     if OWN_WEIGHT in of_any_name or any(map(_is_table, of_any_name)):
         found[ANY_NAME] = {NOT_TOLD}
@@ -122,14 +124,19 @@ def _classes_meant_by(value: ast.expr, scope: Scope, code: Code) -> set[str]:
 
 
 def _classes_of_thing(thing: object, code: Code) -> set[str]:
-    """Return the class that tells what a module is; those of its items, too, for a container."""
+    """Return the class that tells what a module is; those of its items, too, for a container.
+
+    For a class of the code it is, in this order, Linear or a table from which it is derived; OWN_WEIGHT for a Conv1D; a
+    container; a base whose name says Linear; OWN_WEIGHT if it creates a weight; its own name. What is no module, such
+    as a text, has none.
+    """
     match thing:
         case Instance(of=External() as of):
             return {OWN_WEIGHT if of.name == TRANSPOSED else of.name}
         case Instance(of=Class() as of):
             ancestors = code.ancestors(of)
-            names = {each.name if isinstance(each, External) else each.node.name for each in ancestors}
-            if known := sorted(each for each in names if each == LINEAR or _is_table(each)):
+            names = {base.name if isinstance(base, External) else base.node.name for base in ancestors}
+            if known := sorted(name for name in names if name == LINEAR or _is_table(name)):
                 return {known[0]}
             if TRANSPOSED in names:
                 return {OWN_WEIGHT}
@@ -137,7 +144,7 @@ def _classes_of_thing(thing: object, code: Code) -> set[str]:
                 return containers | _classes_of_items(of, code)
             if linear := sorted(filter(_is_linear, names)):
                 return {linear[0]}
-            has_weight = any(isinstance(each, Class) and _creates_weight(each.node) for each in ancestors)
+            has_weight = any(isinstance(base, Class) and _creates_weight(base.node) for base in ancestors)
             return {OWN_WEIGHT if has_weight else of.node.name}
         case Unknown() | Member():
             return {NOT_TOLD}
@@ -156,42 +163,46 @@ def _classes_of_items(container: Class, code: Code) -> set[str]:
                     args=args,
                     keywords=keywords,
                 ) if called in ADDING:
-                    given = [*args, *(each.value for each in keywords)]
-                    found = found.union(*(_classes_meant_by(each, scope, code) for each in given))
+                    items = [*args, *(keyword.value for keyword in keywords)]
+                    found = found.union(*(_classes_meant_by(item, scope, code) for item in items))
     return found or {NOT_TOLD}
 
 
-class Given(NamedTuple):
-    """What an attribute or an item gets as its value."""
+class Assignment(NamedTuple):
+    """A value that an attribute or an item gets, as an expression."""
 
-    name: str
+    name: str  # of the attribute, or the index of the item if it is a text
     value: ast.expr
     is_own: bool  # whether it is one of `self`, or of what `self` has
 
 
-def _given_in(node: ast.AST, scope: Scope, code: Code) -> Iterator[Given]:
-    """Yield the attributes, and the items of dicts and of lists of pairs, that get a value in a node."""
+def _assignments_in(node: ast.AST, scope: Scope, code: Code) -> Iterator[Assignment]:
+    """Yield the attributes, and the items of dicts and of lists of pairs, that get a value in a node.
+
+    All of them may become modules: `self.q = x`, `self.parts["q"] = x`, `self.add_module("q", x)`, `("q", x)`,
+    `{"q": x}` and `dict(q=x)` give x to q.
+    """
     for target, value in assigned(node):
         owner = target
         is_own = _is_own(target, scope)
         while isinstance(owner, ast.Subscript):  # an item, whose name may be the index
-            yield from (Given(name, value, is_own) for name in _texts(owner.slice, scope, code))
+            yield from (Assignment(name, value, is_own) for name in _texts(owner.slice, scope, code))
             owner = owner.value
         if isinstance(owner, ast.Attribute):
-            yield Given(owner.attr, value, is_own)
+            yield Assignment(owner.attr, value, is_own)
     if named := named_by(node):
         is_own = named.owner is not None and _is_own(named.owner, scope)
         names = _texts(named.name, scope, code) or [ANY_NAME]
-        yield from (Given(name, named.value, is_own) for name in names)
+        yield from (Assignment(name, named.value, is_own) for name in names)
     match node:
         case ast.Tuple(elts=[key, value]):
-            yield from (Given(name, value, is_own=False) for name in _texts(key, scope, code))
+            yield from (Assignment(name, value, is_own=False) for name in _texts(key, scope, code))
         case ast.Dict(keys=keys, values=values):
             for named_by_key, item in zip(keys, values, strict=True):
                 if named_by_key is not None:
-                    yield from (Given(name, item, is_own=False) for name in _texts(named_by_key, scope, code))
+                    yield from (Assignment(name, item, is_own=False) for name in _texts(named_by_key, scope, code))
         case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), keywords=keywords) if called in OF_ITEMS:
-            yield from (Given(each.arg, each.value, is_own=False) for each in keywords if each.arg)
+            yield from (Assignment(item.arg, item.value, is_own=False) for item in keywords if item.arg)
 
 
 def _is_own(target: ast.expr, scope: Scope) -> bool:
@@ -206,9 +217,9 @@ def _texts(node: ast.expr, scope: Scope, code: Code) -> list[str]:
     return [thing.text for thing in code.meant_by(node, scope) if isinstance(thing, Text) and thing.text]
 
 
-def _creates_weight(scope: ast.ClassDef) -> bool:
+def _creates_weight(definition: ast.ClassDef) -> bool:
     """Return whether the code of a class gives `self` an attribute called weight."""
-    for node in ast.walk(scope):
+    for node in ast.walk(definition):
         targets = (target for target, _ in assigned(node)) if isinstance(node, (ast.Assign, ast.AnnAssign)) else ()
         for target in targets:
             if isinstance(target, ast.Attribute) and _is_self(target.value) and target.attr == "weight":
@@ -224,7 +235,11 @@ def _is_self(node: ast.expr | None) -> bool:
 
 
 def kind_in_code(module: str, classes: Classes) -> str | None:
-    """Return EMBEDDING or OTHER_LAYER for a module of such a class and no Linear one, given those of attributes."""
+    """Return EMBEDDING or OTHER_LAYER for a module that the code makes of such a class, and never of Linear; else None.
+
+    `classes` are those that the code gives to each attribute. A module that may have other classes, too, is not
+    OTHER_LAYER: `taken_for_linear` lists it.
+    """
     own = _classes_of(module, classes) - CONTAINERS
     if LINEAR in own:
         return None
@@ -234,7 +249,10 @@ def kind_in_code(module: str, classes: Classes) -> str | None:
 
 
 def _classes_of(module: str, classes: Classes) -> frozenset[str]:
-    """Return the classes of a module by its own name, or by that of the container of which it is an item."""
+    """Return the classes of a module by its own name, or by that of the container of which it is an item.
+
+    Those of "h.0.proj" are given to `proj`; those of "h.0.blocks.2.1" to `blocks`, whose items may be containers.
+    """
     *parents, name = module.split(".")
     if found := _classes_of_name(name, classes):
         return found
@@ -279,6 +297,7 @@ def taken_for_linear(modules: Iterable[str], config: Mapping[str, Any], code: Ow
 
 
 def _may_be_another(classes: frozenset[str], is_known_by_name: bool) -> bool:
+    """Return whether a module of such classes may not be Linear, or nothing tells that it is."""
     is_other = not classes.isdisjoint((OWN_WEIGHT, NOT_TOLD)) or any(map(_is_table, classes))
-    of_unknown = bool(classes - CONTAINERS) and not any(map(_is_linear, classes))
-    return is_other or of_unknown or not (is_known_by_name or LINEAR in classes)
+    is_of_unknown_class = bool(classes - CONTAINERS) and not any(map(_is_linear, classes))
+    return is_other or is_of_unknown_class or not (is_known_by_name or LINEAR in classes)

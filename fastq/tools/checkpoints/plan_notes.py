@@ -41,6 +41,7 @@ def _lines_on_heads(plan: Plan, source: ModelFolder, rules: Rules) -> Iterator[s
         module = name.removesuffix(".weight")
         spec = source.tensors[name]
         group_size = rules.scheme_of(module).weights.group_size
+        # groups that do not fill rows would be refused, so no line advises them
         if reason in (HEAD, EMBEDDING) and is_matrix(spec) and not (group_size and spec.shape[1] % group_size):
             sizes = tied if is_tied(reason, source.config) else untied
             sizes[module] = spec.nbytes
@@ -90,7 +91,10 @@ def _line_on_tensors(noun: str, names: list[str], plan: Plan, source: ModelFolde
 
 
 def _reason_text(reason: str) -> str:
-    """Return the text for a reason. For a parameter that is not a weight, a plan has only its name as the reason."""
+    """Return the text for a reason. For a parameter that is not a weight, a plan has only its name as the reason.
+
+    Of the other reasons of one word, such as "router", these lines have none.
+    """
     return reason if " " in reason else f"named {reason}"
 
 
@@ -101,5 +105,5 @@ def lines_on_assumptions(plan: Plan, source: ModelFolder) -> Iterator[str]:
         yield f"{why}: other code of the model says that all matrices are of Linear layers"
     elif plan.assumed:
         why = why or ("the model has code of its own" if has_own_code(source.config) else f"{CONFIG} has no model_type")
-        taken = "is taken for a Linear layer" if len(plan.assumed) == 1 else "are taken for Linear layers"
-        yield f"{why}: {some_of(plan.assumed)} {taken}; --ignore leaves others"
+        predicate = "is taken for a Linear layer" if len(plan.assumed) == 1 else "are taken for Linear layers"
+        yield f"{why}: {some_of(plan.assumed)} {predicate}; --ignore leaves others"

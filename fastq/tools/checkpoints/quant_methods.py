@@ -57,7 +57,10 @@ class StoredWeights(dict[str, StoredWeight]):
 
 
 def stored_weights(source: ModelFolder) -> StoredWeights:
-    """Return the quantized weights of a model; raise ValueError if they are not stored as config.json says."""
+    """Return the quantized weights of a model; raise ValueError if they are not stored as config.json says.
+
+    A tensor that looks like a part of a weight, and is in none, is an error, too: it would be copied as plain numbers.
+    """
     entry = source.quantization
     if not entry:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
@@ -75,9 +78,9 @@ def stored_weights(source: ModelFolder) -> StoredWeights:
         if spec.dtype in CODES and len(spec.shape) > 1 and not name.endswith(SCALES_OF_EXPERTS):
             raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
     others = [spec for name, spec in source.tensors.items() if name not in weights.parts]
-    for weight in quantized_elsewhere(others):
+    for weight in quantized_elsewhere(others):  # the first one is enough
         raise ValueError(f"{weight} in {source.files[weight.codes.name]} is not stored as {name_of_method} does")
-    if not weights and not entry.get("kv_cache_scheme"):
+    if not weights and not entry.get("kv_cache_scheme"):  # else only keys and values are quantized
         raise ValueError(f"nothing in it is quantized, although it has a {KEY}: no tensor is named {method.parts[0]}")
     return weights
 
@@ -117,7 +120,10 @@ def _method_of(source: ModelFolder, entry: Entry) -> str:
 
 
 def _read_weights(source: ModelFolder, method: Method, options: Any) -> Iterator[StoredWeight]:
-    """Yield the weights of a model; an error names the module and its file."""
+    """Yield the weights of a model; an error names the module and its file.
+
+    A method with the end "" is asked about every tensor, and returns None for those that are no codes.
+    """
     for name, spec in source.tensors.items():
         end = next((end for end in method.ends if name.endswith(end)), None)
         if end is None:

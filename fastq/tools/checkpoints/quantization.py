@@ -42,7 +42,7 @@ from fastq.tools.gguf_files.imatrix import Imatrix, MatrixToWeigh, weigh
 from fastq.tools.gguf_files.llama_names import imatrix_names
 from fastq.tools.layouts.compressed_tensors import StoredForm, form_of
 
-SAMPLE = 256  # rows of a picture
+SAMPLE = 256  # most rows of a matrix that a picture shows
 
 
 class Quantization:
@@ -78,6 +78,7 @@ class Quantization:
             "arithmetic": asdict(self.arithmetic),
             "imatrix": digests,
         }
+        # the matrices that share a global scale, by the name of the fused one: see `fused_with`
         self.fused: dict[str, list[Matrix]] = {}
         for matrix in self.plan.matrices:
             if matrix.scheme.weights.strategy == "tensor_group":
@@ -89,12 +90,14 @@ class Quantization:
         """Return the importance of the columns of matrices, by module; `notes` lists missing and unused entries."""
         to_weigh = {}
         for matrix in self.plan.matrices:
+            # the tensor of experts, too, with the index of the matrix in it
             in_stack = () if matrix.expert is None else ((matrix.tensor, matrix.expert),)
             to_weigh[matrix.module] = MatrixToWeigh(
                 names=imatrix_names(matrix.module, *in_stack),
                 shape=matrix.shape,
                 group=matrix.scheme.weights.group_size or matrix.shape[1],
             )
+        # matrices that stay as floats, whose entries are not used, but not unknown either
         known = {name for tensor in self.plan.copied for name, _ in imatrix_names(tensor.removesuffix(".weight"))}
         return weigh(imatrix, to_weigh, known, self.notes.append)
 
@@ -127,7 +130,7 @@ class Quantization:
         return stored.metadata | metadata_of_stacks(stacks)
 
     def tasks(self, shard: str) -> Iterator[list[Task]]:
-        """Yield the task for each tensor of a shard: copy it, or quantize its matrices."""
+        """Yield the tasks of each tensor of a shard: one that copies it, or one for each matrix to quantize."""
         for spec in self.source.shards[shard].tensors.values():
             if spec.name in self.plan.quantized:
                 yield self.tasks_of(spec.name)
@@ -153,7 +156,10 @@ class Quantization:
         )
 
     def _pieces(self, matrix: Matrix, load: Callable[[], Array]) -> Iterator[Callable[[], Piece]]:
-        """Yield a function for each chunk of rows that encodes it; the first also stores constants of the matrix."""
+        """Yield a function for each chunk of rows that encodes it; the first also stores constants of the matrix.
+
+        Nothing is loaded before the first one is asked for, so a task that only names its tensors costs nothing.
+        """
         values = matrix.in_tensor(load())
         with naming(lambda error: self._failure_text(matrix, error)):
             factor = self._factor(matrix)
@@ -188,7 +194,7 @@ class Quantization:
         return self._global_scale(fused_with(matrix.module)) if has_global_scale else 1.0
 
     def _compute_global_scale(self, key: str) -> float:
-        """Return the global scale that fused matrices share."""
+        """Return the global scale that fused matrices share; `key` is their name from `fused_with`."""
         largest = max(self._magnitudes(matrix.tensor)[matrix.module] for matrix in self.fused[key])
         return global_scale(largest, self.arithmetic)
 

@@ -100,6 +100,7 @@ def check_undone(entry: Mapping[str, Any]) -> None:
     if groups and not is_of_weights_only:
         names = f" of {', '.join(sorted(locations))}" if locations else ""
         raise ValueError(f"its {KEY} has a transform_config{names}: layers rotate their inputs, which can't be undone")
+    # the formats of an entry that stores all numbers; one for experts always leaves some out
     for key, dense_formats in (("sparsity_config", (None, "dense")), ("moe_sparsity_config", ())):
         sparsity = entry.get(key)
         form = sparsity.get("format") if isinstance(sparsity, dict) else sparsity
@@ -117,7 +118,10 @@ def _locations_in(value: Any) -> list[str]:
 
 
 class StoredSchemes:
-    """The schemes of the modules of a quantized model; raise ValueError if one is unknown, or there are none."""
+    """The schemes of the modules of a quantized model, as its config.json has them for targets.
+
+    Raise ValueError if one is unknown, or there are none.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         entry = entry_of(config)
@@ -128,6 +132,7 @@ class StoredSchemes:
         elif not isinstance(groups, dict) or not groups:
             raise ValueError(f"its {KEY} has no config_groups")
         targets = [target for name, group in groups.items() for target in _targets_of(name, group, entry.get("format"))]
+        # compressed-tensors tries targets in the order of their names
         targets.sort(key=lambda target_and_scheme: target_and_scheme[0])
         self._by_pattern = [(target, scheme) for target, scheme in targets if target.startswith("re:")]
         # the first of equal names counts

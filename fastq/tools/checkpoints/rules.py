@@ -154,7 +154,7 @@ def _check_model(config: Mapping[str, Any]) -> None:
 
 
 def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
-    """Refuse patterns of modules to leave alone, or to quantize, that match nothing."""
+    """Refuse patterns of modules to leave alone, or to quantize, that match nothing: the user meant something else."""
     modules: list[str] = []
     modules_of_experts: list[str] = []
     for name, spec in tensors.items():
@@ -162,7 +162,7 @@ def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any]
         experts_in_tensor = [matrix.module for matrix in expert_matrices]
         modules += experts_in_tensor or [name.rpartition(".")[0]]
         modules_of_experts += experts_in_tensor
-    # names of tensors, too, such as those of stacked experts; a head may be the embedding
+    # names of tensors, too, such as those of stacked experts; a head that is the embedding is in no file
     names_of_tensors = [name.removesuffix(".weight") for name, spec in tensors.items() if len(spec.shape) > 1]
     check_patterns("--ignore", rules.ignore, ["lm_head", *modules, *names_of_tensors], "module", matches_module)
     matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if is_matrix(spec)]
@@ -223,6 +223,7 @@ def _expert_matrices(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) 
     types = model_types(config)
     if types & TRANSPOSED:
         return [], "experts as (inputs, outputs)"
+    # the first matrix stands for all: an option includes a tensor as a whole
     if types & ONE_TENSOR and not rules.includes(f"{parent}.0.{stack.parts[0]}", spec.name):
         return [], "experts that are read from one tensor"
     if not stack.is_even:
@@ -350,7 +351,10 @@ def _fused_matrices(plan: Plan, tensors: Mapping[str, TensorSpec]) -> Iterable[F
 
 
 def _option_for_one_scheme(fused: FusedSchemes, rules: Rules) -> str:
-    """Return the option by which fused matrices have one scheme: none, if one of them is not quantized."""
+    """Return the option by which fused matrices have one scheme: no scheme at all, if one of them is not quantized.
+
+    The first --scheme-for whose pattern matches counts, so it must come before those that made them unequal.
+    """
     if any(map(EXPERT.fullmatch, fused)):
         pattern = r"re:(.*\.)?experts\."
     else:

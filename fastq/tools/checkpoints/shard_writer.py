@@ -32,6 +32,7 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
         self._waiting: deque[Future[None]] = deque()
 
     def __exit__(self, *error: object) -> None:
+        """End the thread. After `digests` no piece is left; after an error those that are not begun are dropped."""
         self._executor.shutdown(cancel_futures=True)
 
     def append(self, name: str, rows: Array) -> int:
@@ -43,13 +44,16 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
             self._waiting.append(self._executor.submit(self._write, name, piece, self.advance(name, piece.nbytes)))
         return data.nbytes
 
-    def _wait(self, left: int) -> None:
-        """Wait until at most `left` pieces are not written; raise the error of a piece that failed."""
-        while len(self._waiting) > left:
+    def _wait(self, most: int) -> None:
+        """Wait until at most `most` pieces are not written; raise the error of a piece that failed."""
+        while len(self._waiting) > most:
             self._waiting.popleft().result()
 
     def _write(self, name: str, data: NDArray[Any], start: int) -> None:
-        """Write and digest a piece of a tensor, in the thread that writes."""
+        """Write a piece of a tensor at its position `start` in the file, and digest it, in the thread that writes.
+
+        There is one such thread, and it takes pieces in their order, so the digest is that of the whole tensor.
+        """
         self.write_raw(data, start)
         self._digests[name].update(data.data)
         self._in_page_cache.append((start, data.nbytes))

@@ -47,12 +47,13 @@ def ignore_list(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
     """Return the names of modules that are left alone, and patterns that match them but no quantized module.
 
     Readers have heads that are tied to the embedding and are in no file, and put modules into other modules, so that
-    names begin differently: patterns find these modules, too.
+    names begin differently: patterns find these modules, too. `left` are the names of modules that are left alone.
     """
     names = sorted({"lm_head", *left} - set(quantized))
     patterns = [f"re:({HEADS})$"]
     if any(kind_of(name) == ROUTER for name in names):
         patterns.append(f"re:{ROUTERS}$")
+    # the end of lm_head is part of the pattern of heads
     patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
     return [*names, *(pattern for pattern in patterns if not any(matches_target(name, pattern) for name in quantized))]
 

@@ -63,7 +63,10 @@ class StoredWeight(ABC):
         return naming(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows into chunks that can be decoded separately."""
+        """Cut the rows into chunks that can be decoded separately, and yield the start and stop of each.
+
+        A transposed tensor has a matrix's rows along its last axis, so its chunks are whole matrices.
+        """
         return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self.block_rows))
 
     def rows(self, start: int, stop: int) -> QuantizedArray:
@@ -72,14 +75,17 @@ class StoredWeight(ABC):
             return without_zero_scales(self._rows(start, stop), "its weight")
 
     def values(self, start: int, stop: int) -> Array:
-        """Return the values of a chunk of rows, in the order of the tensor."""
+        """Return the values of a chunk of rows, in the order of the tensor, which `all_values` and writers append.
+
+        Of a transposed tensor they are some of its matrices, each as (inputs, outputs).
+        """
         decoded = np.asarray(self.rows(start, stop).dequantize())
         columns = self.matrix[1]
         # blocks of several rows have four axes, (rows / b, b, columns / b, b), and padding at their ends
         padded = decoded.reshape(-1, math.prod(decoded.shape[decoded.ndim // 2 :]))
         values = padded[: stop - start, :columns]
         if self.order is not None:
-            values = values[:, np.argsort(self.order)]
+            values = values[:, np.argsort(self.order)]  # which undoes the order
         if self.is_transposed:
             values = values.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
         return np.ascontiguousarray(values)
@@ -117,7 +123,7 @@ class CompressedWeight(StoredWeight):
 
     @property
     def form(self) -> StoredForm:
-        """The layout of codes and parameters in the tensors."""
+        """The layout of codes and parameters in the tensors; to read them, the dtype of floats does not matter."""
         return form_of(self.scheme, self.matrix, "F32")
 
     def part(self, suffix: str) -> Array:
@@ -132,7 +138,10 @@ class CompressedWeight(StoredWeight):
         return expected.reshape(spec.shape)
 
     def _in_expected_dtype(self, array: Array, suffix: str) -> Array:
-        """Return a stored tensor in the expected dtype; other writers have other dtypes, and a reciprocal."""
+        """Return a stored tensor in the expected dtype; other writers have other dtypes, and a reciprocal.
+
+        Scales that are expected in floats may be stored as the exponents of powers of two, as those of DeepSeek.
+        """
         expected = self.specs[suffix].dtype
         if self.roles[suffix].name.endswith(RECIPROCAL):
             with np.errstate(divide="ignore"):  # of an expert that calibration never met
@@ -150,7 +159,7 @@ class CompressedWeight(StoredWeight):
         """Return a chunk of rows as they are stored, with columns in `order`."""
         form, load = self.form.rows(self.part, start, stop)
         factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
-        if not factor > 0:  # division by inf would make everything 0
+        if not factor > 0:  # inf, as of a reciprocal of 0, is no error: its weight is 0 everywhere
             raise ValueError(f"its global scale is {factor}, which must be positive")
         codes, scale, zero_point = form.read(load)
         if form.has_global_scale and self.roles["weight_global_scale"].name.endswith(RECIPROCAL):
@@ -174,7 +183,11 @@ class PackedWeight(StoredWeight):
     block_size: int  # 0: derived from the tensors
 
     def _rows(self, start: int, stop: int) -> QuantizedArray:
-        """Return a chunk of rows, which are columns of the tensors, or words of several of them."""
+        """Return a chunk of rows, which are columns of the tensors, or words of several of them.
+
+        The rows 128..256 with 4 bits are the words 16..32. Chunks begin with whole words, since `ROWS` codes of any
+        width fill them.
+        """
         columns = slice(start, stop)
         words = slice(start * self.bits // 32, -(-stop * self.bits // 32))
         columns_of = {"qweight": words if self.layout == "awq" else columns, "qzeros": words, "scales": columns}

@@ -14,7 +14,11 @@ TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte
 
 
 def is_tied(kind: str | None, config: Mapping[str, Any]) -> bool:
-    """Return whether a head or an embedding is, or may be, one matrix with another one."""
+    """Return whether a head or an embedding is, or may be, one matrix with another one.
+
+    `kind` is that of a module, and only HEAD and EMBEDDING can be tied. Where config.json does not say, an embedding
+    may be; a head that is stored has a matrix of its own. Models without a head, as BertModel, have nothing to tie.
+    """
     flags = [settings.get("tie_word_embeddings") for settings in parts_of(config)]
     names = config.get("architectures")
     has_no_head = isinstance(names, list) and bool(names) and str(names[0]).endswith("Model")

@@ -52,7 +52,7 @@ def check_is_model(path: Path) -> None:
     ends = [f": {reason}" for name, reason in INSTEAD.items() if (path / name).is_file()]
     if not any(path.glob("*.safetensors")):
         ends += [f", but {name}: {advice}" for name, advice in _other_weights(path)]
-    ends.append(folder_within(path, [".safetensors"], CONFIG))
+    ends.append(folder_within(path, [".safetensors"], CONFIG))  # the last resort, and empty without such a folder
     raise ValueError(f"it has no {CONFIG}{ends[0]}")
 
 
@@ -78,15 +78,15 @@ def find_weight_files(path: Path, config: Mapping[str, Any]) -> WeightFiles:
     needed = f"without {SINGLE} and {INDEX} it must have one .safetensors file; it has"
     if names:
         raise ValueError(f"{needed} {', '.join(names[:NAMED])}{', ...' * (len(names) > NAMED)}")
-    for name, advice in _other_weights(path):
+    for name, advice in _other_weights(path):  # the first one is enough
         raise ValueError(f"{needed} {name}: {advice}")
     raise ValueError(f"{needed} none")
 
 
 def folder_within(path: Path, suffixes: Iterable[str], companion: str = "") -> str:
-    """Return the end of an error about a folder without certain files: a folder inside it that has them.
+    """Return the end of an error about a folder without certain files: a folder inside it that has them, or nothing.
 
-    `companion` is the name of a file that must be next to them.
+    `companion` is the name of a file that must be next to them; empty if none must.
     """
     for levels in ("*", "*/*", "*/*/*"):  # the last one of a cache of the hub
         files = sorted(file for suffix in suffixes for file in path.glob(f"{levels}/*{suffix}"))

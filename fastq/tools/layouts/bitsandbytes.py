@@ -18,24 +18,29 @@ NESTED_BLOCK = 256  # nested scales that share a scale: readers accept no other 
 
 
 def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
-    """Return the tensors weight, absmax and quant_map of a weight, and those of nested scales."""
+    """Return the tensors weight, absmax and quant_map of a weight, and those of nested scales.
+
+    The first of two codes is in the high half of a byte, and a row may end within one. Scales that are nested are codes
+    themselves, with their own scales, table and offset.
+    """
     check_format(q.dtype, writing.layout, "the dtype of q")
     length = q.shape[-1] if q.shape else 0
-    last = granularity(q.axis, q.block_size, q.ndim).kept == (q.ndim - 1,)
-    if not (last and q.block_size and (q.ndim == 1 or length % q.block_size == 0)):
+    is_along_last = granularity(q.axis, q.block_size, q.ndim).kept == (q.ndim - 1,)
+    if not (is_along_last and q.block_size and (q.ndim == 1 or length % q.block_size == 0)):
         raise ValueError("q must have blocks along its last axis that fill its rows for layout 'bitsandbytes'")
     scale, _ = parameters_of(q)
     codes = q.unpacked().reshape(-1)
     codebook = q.dtype.codebook
     assert codebook is not None
-    zero = codebook.order[np.searchsorted(codebook.thresholds, 0.0)]  # in the unused half of the last byte
+    # the code of the number 0, which fills the unused half of the last byte
+    zero = codebook.order[np.searchsorted(codebook.thresholds, 0.0)]
     codes = np.pad(codes, (0, codes.size % 2), constant_values=zero)
-    numbers = np.array(codebook.values, np.float32)
+    table = np.array(codebook.values, np.float32)
     tensors = {"weight": (codes[::2] << 4 | codes[1::2]).reshape(-1, 1)}
     if writing.nested is None:
         return tensors | {
             "absmax": stored_scale(scale.reshape(-1), writing.scale_dtype, "float32"),
-            "quant_map": numbers,
+            "quant_map": table,
         }
     inner = writing.nested.quantized
     if inner.block_size != NESTED_BLOCK:
@@ -46,7 +51,7 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     assert inner.dtype.codebook is not None
     return tensors | {
         "absmax": inner.codes,
-        "quant_map": numbers,
+        "quant_map": table,
         "nested_absmax": inner.scale,
         "nested_quant_map": np.array(inner.dtype.codebook.values, np.float32),
         "nested_offset": np.array(writing.nested.offset, np.float32),
@@ -107,7 +112,7 @@ def _scale_of_nested(reading: Reading, absmax: Array) -> Array:
 
 
 def _check_map(reading: Reading, name: str, qtype: QType) -> None:
-    """Raise ValueError if a table of values is there and is not that of a format."""
+    """Raise ValueError if a table of values is there and is not that of a format: codes would mean other numbers."""
     codebook = qtype.codebook
     assert codebook is not None
     if name in reading.tensors and not np.array_equal(reading.tensors[name], np.array(codebook.values, "f4")):

@@ -58,7 +58,7 @@ FORMATS = (
     "mxfp8_e4m3",
     "nvfp4",
 )  # of matrices in models
-SCALES = {E4M3: "F8_E4M3", E8M0: "U8"}  # their dtypes in files
+SCALES = {E4M3: "F8_E4M3", E8M0: "U8"}  # dtypes in files of scales that are not in the dtype of the model
 OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp6_e2m3": "MXFP6A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
 BIAS = 127  # of the exponents of powers of two
 
@@ -69,9 +69,9 @@ class StoredForm:
 
     qtype: QType  # as in `fastq.QuantizedArray`
     shape: Shape
-    axis: Axis
-    block_size: int
-    symmetric: bool
+    axis: Axis  # as in `fastq.QuantizedArray`: of the tensor, or of the four axes of its blocks from `to_blocks`
+    block_size: int  # elements in a block along one axis; 0 for blocks of several rows
+    symmetric: bool  # whether no zero points are stored
     scale_dtype: str  # dtype of stored scales, by its name in safetensors
     packing: str  # packing of rows of codes: none "", in "bytes", or in "words" of int32 that hold code - qmin
     block: Shape = ()  # rows and columns that share a scale, if blocks have several rows
@@ -99,11 +99,11 @@ class StoredForm:
 
     @property
     def _packs_zero_point(self) -> bool:
-        """Whether zero points are packed too, along the rows."""
+        """Whether zero points are packed, too: in words of those of neighbouring rows."""
         return self.packing == "words" and len(self.stored_parameter_shape) > 1
 
     def specs(self) -> dict[str, tuple[str, Shape]]:
-        """Return dtype and shape of each stored tensor."""
+        """Return dtype, by its name in safetensors, and shape of each stored tensor, by the end of its name."""
         specs = {self.codes: self._spec_of_codes()}
         if self.packing == "words":
             specs["weight_shape"] = "I64", (len(self.shape),)
@@ -124,7 +124,10 @@ class StoredForm:
         return "I32", (*self.shape[:-1], self._words_for(row))
 
     def _spec_of_zero_points(self) -> tuple[str, Shape]:
-        """Return dtype and shape of the stored zero points."""
+        """Return dtype and shape of the stored zero points.
+
+        A word of int4 has those of 8 rows, so shape (32, 4) of rows and groups becomes (4, 4).
+        """
         shape = self.stored_parameter_shape
         if not self._packs_zero_point:
             return self._dtype_of_plain_codes, shape
@@ -141,7 +144,10 @@ class StoredForm:
         return -(-length * self.qtype.bits // 32)
 
     def to_blocks(self, matrix: Array) -> Array:
-        """Return a matrix in the shape to quantize: if blocks have several rows, in blocks padded with zeros."""
+        """Return a matrix in the shape to quantize: if blocks have several rows, in blocks padded with zeros.
+
+        Blocks have four axes: (200, 128) in blocks of 128 x 128 becomes (2, 128, 1, 128), of which 56 rows are padding.
+        """
         if not self.block:
             return matrix
         padding = [(0, -n % b) for n, b in zip(matrix.shape, self.block, strict=True)]
@@ -179,7 +185,10 @@ class StoredForm:
         return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], self.qtype), -1, -2))
 
     def constants(self, global_scale: float | None) -> dict[str, Array]:
-        """Return the data that is stored once for a tensor, however many parts its rows are written in."""
+        """Return the data that is stored once for a tensor, however many parts its rows are written in.
+
+        `global_scale` is not used by forms that have none.
+        """
         arrays: dict[str, Array] = {}
         if self.packing == "words":
             arrays["weight_shape"] = np.array(self.shape, "<i8")
@@ -190,7 +199,10 @@ class StoredForm:
     # Reading
 
     def zero_points(self, stored: Array) -> Array:
-        """Return zero points as codes, from the form in `specs` or, from older writers, from plain integers."""
+        """Return zero points as codes, from the form in `specs` or, from older writers, from plain integers.
+
+        Packed ones are int32 of that shape; plain ones may be integers or floats of any dtype, which must be codes.
+        """
         _, shape = self._spec_of_zero_points()
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == shape:
             *outer, rows, columns = self.stored_parameter_shape
@@ -200,9 +212,9 @@ class StoredForm:
         if stored.dtype.kind == "c":
             raise ValueError(f"weight_zero_point is {stored.dtype}, which is not a dtype of zero points")
         numbers = stored.reshape(self.stored_parameter_shape).astype(np.float64)
-        least, most = self.qtype.code_range(False)
+        lowest_code, highest_code = self.qtype.code_range(False)
         codes = numbers.astype(self.qtype.storage)
-        if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
+        if ((codes.astype(np.float64) != numbers) | (numbers < lowest_code) | (numbers > highest_code)).any():
             raise ValueError(f"weight_zero_point has numbers that are not codes of {self.qtype}")
         return codes
 
@@ -227,7 +239,10 @@ class StoredForm:
         return pack(codes, self.qtype) if self.qtype.packed else codes
 
     def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
-        """Return the form of some rows of a matrix and their loader; `start` is a multiple of blocks and words."""
+        """Return the form of some rows of a matrix and their loader, which cuts what `load` returns by name.
+
+        `start` must be a multiple of the rows of a block, and of the 32 rows whose zero points fill whole words.
+        """
         # (3, 32): 3 rows of the stored tensor hold 32 rows of the matrix
         stored_rows_per_rows = {
             self.codes: (1, 1),
@@ -236,6 +251,7 @@ class StoredForm:
         }
 
         def load_rows(name: str) -> Array:
+            """Return the rows of a stored tensor; all of it if it is not by rows, such as a global scale."""
             array = load(name)
             is_for_all_rows = self.axis is None and name != self.codes
             if name not in stored_rows_per_rows or is_for_all_rows:
@@ -250,7 +266,7 @@ class StoredForm:
 
 
 def _to_words(packed: Array, length: int, qtype: QType) -> Array:
-    """Return rows of `length` codes, packed as `fastq.pack` does or of int8, in words."""
+    """Return rows of `length` codes, packed as `fastq.pack` does or of int8, as rows of words."""
     return as_words(np.bitwise_xor(packed.view(np.uint8), _bits_of_qmin(length, qtype)))
 
 
@@ -273,8 +289,12 @@ def _bits_of_qmin(length: int, qtype: QType) -> NDArray[np.uint8]:
 
 
 def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
-    """Return the stored form of a matrix for a scheme, in a model of a dtype."""
+    """Return the stored form of a matrix for a scheme, in a model of a dtype.
+
+    `dtype` is that of scales, by its name in safetensors, unless the scheme has one of its own; empty if it may be any.
+    """
     weights = scheme.weights
+    # rows, nothing, the two axes of blocks in the form (rows / b, b, columns / b, b), and the columns that groups cut
     axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(weights.strategy, -1)
     return StoredForm(
         qtype=weights.qtype,
@@ -301,7 +321,7 @@ def _packing_of(scheme: LayerScheme) -> str:
 
 
 def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0) -> NDArray[np.float32]:
-    """Return the float32 factors of codes from the stored scales."""
+    """Return the float32 factors of codes from the stored scales, which are divided by the global scale, if any."""
     if weights.scale_dtype == E8M0:
         return np.ldexp(np.float32(1), stored.astype(np.int32) - BIAS)
     scale = stored.astype(np.float32)
@@ -311,7 +331,10 @@ def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0
 def array_of(
     codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
 ) -> QuantizedArray:
-    """Return a matrix, or its blocks from `StoredForm.to_blocks`, from its codes and stored parameters."""
+    """Return a matrix, or its blocks from `StoredForm.to_blocks`, from its codes and stored parameters.
+
+    `factor` is the global scale. With powers of two it is an array of an MX format, whose scales stay powers of two.
+    """
     if weights.scale_dtype == E8M0:
         qtype = as_qtype(MICROSCALING[weights.bits])
         scale = stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
@@ -332,7 +355,11 @@ def array_of(
 
 
 def as_signed(q: QuantizedArray) -> QuantizedArray:
-    """Return a matrix of unsigned codes as signed codes with the same values, since only those are stored."""
+    """Return a matrix of unsigned codes as signed codes with the same values, since only those are stored.
+
+    Codes and zero points both become smaller by 8 for uint4. What is no such matrix is returned as it is, for
+    `scheme_of` to accept or to refuse.
+    """
     convention = as_convention(q.convention)
     has_integer_zero_points = convention.zero_point == "integer" and convention.decode == "point"
     is_along_rows = len(q.shape) == 2 and q.axis in (-1, 1)
@@ -380,7 +407,10 @@ _PASS_MAPPING = "pass the mapping of open_checkpoint itself, not a dict of it"
 
 
 def _matrix_shape(q: QuantizedArray, scheme: LayerScheme, name: str) -> Shape:
-    """Return the shape of a matrix, which may be in two-dimensional blocks."""
+    """Return the shape of a matrix, which may be in two-dimensional blocks.
+
+    Blocks do not tell how many of their last rows and columns are padding, so these must have other numbers than 0.
+    """
     if not scheme.weights.block:
         return q.shape
     rows, height, columns, width = q.shape
@@ -407,7 +437,7 @@ def _float8_and_factor(scale: Array, name: str) -> tuple[Array, np.float32]:
     quotients = (numbers[::-1] / distinct[-1].astype(np.float64)).astype(np.float32)
     neighbours = np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]
     factors = (quotients.view(np.int32) + neighbours).view(np.float32).reshape(-1)
-    for factor in factors if distinct.size <= codes.size else ():
+    for factor in factors if distinct.size <= codes.size else ():  # more scales than numbers can't be multiples
         table = numbers / factor
         places = np.searchsorted(table, distinct).clip(max=codes.size - 1)
         if 0 < factor < np.inf and np.array_equal(table[places], distinct):
@@ -417,7 +447,10 @@ def _float8_and_factor(scale: Array, name: str) -> tuple[Array, np.float32]:
 
 
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
-    """Return the stored tensors of a quantized matrix in a model of a dtype, or in float32 if scales would change."""
+    """Return the stored tensors of a quantized matrix, with scales in the dtype of the model, or float32 to keep them.
+
+    Raise ValueError, with the name of the matrix, if scales can't be stored.
+    """
     form = form_of(scheme, _matrix_shape(q, scheme, name), dtype)
     scale, factor = _scale_to_store(q, scheme, dtype, name)
     numbers = scale.astype(np.float32)
@@ -432,7 +465,10 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 
 
 def _scale_to_store(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str) -> tuple[Array, np.float32]:
-    """Return scales in the dtype in which a scheme stores them, and the global scale, which is 1 in most schemes."""
+    """Return scales in the dtype in which a scheme stores them, and the global scale, which is 1 in most schemes.
+
+    Scales of floats are rounded to the dtype of the model only if none changes; else they are float32.
+    """
     scale = as_array(q.scale, "q.scale")
     if scheme.weights.scale_dtype == E8M0:
         return scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False), np.float32(1)
@@ -481,7 +517,7 @@ def read(reading: Reading) -> QuantizedArray:
     else:
         weights = _weight_scheme_in(reading, rows, columns)
         scheme = LayerScheme(name="", weights=weights, format=WORDS if is_in_words else f"{weights.kind}-quantized")
-    form = form_of(scheme, (rows, columns), "")
+    form = form_of(scheme, (rows, columns), "")  # "": scales may have any dtype of floats
     for name, (dtype, shape) in form.specs().items():
         has_any_float_dtype = name == "weight_scale" and not dtype
         expected = "" if has_any_float_dtype else numpy_dtype(dtype).name
@@ -495,7 +531,11 @@ def read(reading: Reading) -> QuantizedArray:
 
 
 def _weight_scheme_in(reading: Reading, rows: int, columns: int) -> WeightScheme:
-    """Return the scheme of a matrix, by the shape of its scales: (1,), (rows, 1), (rows, groups) or that of blocks."""
+    """Return the scheme of a matrix, by the shape of its scales: (1,), (rows, 1), (rows, groups) or that of blocks.
+
+    Blocks are cut evenly: their size is not known, so ragged ones fall through to groups or rows. `read` refuses scales
+    of any other shape than that of the scheme, and so those, too.
+    """
     kind = "float" if reading.qtype.element else "int"
     scales = reading.get("weight_scale")
     rows_of_scales, groups = scales.shape if scales.ndim == 2 else (0, 1)

@@ -22,9 +22,14 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # index of the output in the lowest four b
 
 
 def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
-    """Return the tensors qweight, qzeros and scales of a weight, for GPTQ also g_idx."""
+    """Return the tensors qweight, qzeros and scales of a weight, for GPTQ also g_idx.
+
+    All have outputs along their last axis, and inputs or blocks along the first. A word of qweight has neighbouring
+    outputs in AWQ, the layout with an `order`, and neighbouring inputs in GPTQ.
+    """
     weight = weight_of(q, writing.layout)
     layout = writing.layout
+    packed_axis = 1 if layout.order else 0
     inputs = q.shape[1]
     codes = weight.codes
     indices = np.arange(inputs, dtype=np.int32) // weight.block_size
@@ -36,12 +41,13 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
             raise TypeError(f"g_idx must be integers, not {blocks.dtype}")
         if blocks.shape != (inputs,) or not np.array_equal(np.sort(blocks), indices):
             raise ValueError(f"g_idx must name each block of q as often as it has inputs, in shape ({inputs},)")
+        # columns of q are in the order of their blocks: for g_idx 1 0 1 0 they are the inputs 1 3 0 2
         codes = np.empty_like(codes)
         indices = blocks.astype(np.int32)
         codes[:, np.argsort(indices, kind="stable")] = weight.codes
     zeros = weight.zero_point.T - np.uint8(layout.zero_points_less)
     return {
-        "qweight": to_words(codes.T, weight.bits, 1 if layout.order else 0, "qweight", layout.order),
+        "qweight": to_words(codes.T, weight.bits, packed_axis, "qweight", layout.order),
         "qzeros": to_words(zeros, weight.bits, 1, "qzeros", layout.order),
         "scales": stored_scale(weight.scale.T, writing.scale_dtype, "float16"),
         **({"g_idx": indices} if layout.has_g_idx else {}),
@@ -49,10 +55,11 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
 
 
 def read(reading: Reading) -> QuantizedArray:
-    """Return the weight in qweight, qzeros, scales and, for GPTQ, g_idx."""
+    """Return the weight in qweight, qzeros, scales and, for GPTQ, g_idx; their axes are those of `write`."""
     bits = reading.qtype.bits
     layout = reading.layout
-    codes = from_words(reading.matrix("qweight", "int32"), bits, 1 if layout.order else 0, layout.order)
+    packed_axis = 1 if layout.order else 0
+    codes = from_words(reading.matrix("qweight", "int32"), bits, packed_axis, layout.order)
     inputs, outputs = codes.shape
     scales = reading.scales("scales")
     if scales.ndim != 2 or scales.shape[1] != outputs or not scales.size:
@@ -86,7 +93,8 @@ def read(reading: Reading) -> QuantizedArray:
 def _block_size_in(reading: Reading, g_idx: Array | None, blocks: int) -> int:
     """Return the number of inputs of a block, which a caller passes or g_idx, the block of each, tells; else 0.
 
-    Only the last block may be shorter, so the largest one has this number.
+    Only the last block may be shorter, so the largest one has this number. With 0 the number of blocks tells the size;
+    an unfit g_idx is refused by `read`.
     """
     if reading.block_size or g_idx is None or not g_idx.size:
         return reading.block_size

@@ -45,12 +45,15 @@ PACKINGS = {
 
 
 def _text(text: str) -> Array:
-    """Return a text as HQQ stores it."""
+    """Return a text as HQQ stores it: a tensor of its bytes."""
     return np.frombuffer(text.encode(), np.uint8)
 
 
 def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
-    """Return the tensors of a weight by their names in the state of an HQQLinear, which reads them."""
+    """Return the tensors of a weight by their names in the state of an HQQLinear, which reads them.
+
+    Codes are a matrix with a row for each group. Tensors of one 0 are options that are off; HQQ wants them to be there.
+    """
     check_format(q.dtype, writing.layout, "the dtype of q")
     convention = as_convention(q.convention)
     if convention.zero_point == "offset" or convention.decode != "point":
@@ -63,6 +66,7 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     codes = as_unsigned(q.unpacked(), q.dtype).reshape(scale.size, -1)
     if packing.dtype == "uint8" and len(codes) % packing.parts:
         raise ValueError(f"q has {len(codes)} groups, which must be a multiple of {packing.parts} for {packing.name}")
+    # zero points move with the codes, which become unsigned
     zeros = zero_point.reshape(-1, 1).astype(np.float32) - np.float32(q.dtype.qmin)
     scales = stored_scale(scale.reshape(-1, 1), writing.scale_dtype, "float32")
     return {
@@ -82,7 +86,11 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
 
 
 def read(reading: Reading) -> QuantizedArray:
-    """Return the weight in W_q, scale and zero."""
+    """Return the weight in W_q, scale and zero.
+
+    The matrix of codes has a row for each group, with scales of shape (groups, 1), or for HQQ's axis 0 a column for
+    each, with scales of shape (1, groups).
+    """
     bits = reading.qtype.bits
     stored_bits = int(reading.tensors.get("nbits", np.array(bits)).reshape(-1)[0])
     if stored_bits != bits:
@@ -108,6 +116,7 @@ def read(reading: Reading) -> QuantizedArray:
         raise ValueError(f"W_q of shape {words.shape} does not have {scale.size} groups of a weight of shape {shape}")
     codes = np.ascontiguousarray(groups.reshape(shape))
     parameter_shape = (-1,) if are_groups_columns else (*shape[:-1], shape[-1] // columns)
+    # parameters are in float64, the stored type of convention "hqq", and values are still those of float32
     params = QParams(
         scale=scale.reshape(parameter_shape).astype(np.float64),
         zero_point=zero.reshape(parameter_shape).astype(np.float64),
@@ -123,7 +132,8 @@ def read(reading: Reading) -> QuantizedArray:
 def _rows_without_padding(reading: Reading, rows: int, packing: HqqPacking, groups: int | None) -> int:
     """Return the rows of the matrix of codes, without those that fill the last part of words.
 
-    They are as many as groups if groups are rows; else only words of int32 have padding, and the size of a group tells.
+    `rows` are those that the words hold. Without padding they are as many as `groups` if groups are rows; `groups` is
+    None if they are columns: then only words of int32 have padding, and the size of a group tells.
     """
     if groups is not None:
         return min(rows, groups)

@@ -39,7 +39,10 @@ class Layout:
 
 
 def check_format(qtype: QType, layout: Layout, name: str) -> None:
-    """Raise ValueError unless a layout supports codes of a format, or their signed form of the same width."""
+    """Raise ValueError unless a layout supports a format, which may also be signed: int4 where the layout has uint4.
+
+    `name` is what the error calls the format.
+    """
     if qtype.name not in (*layout.formats, *(name[1:] for name in layout.formats if name[0] == "u")):
         raise ValueError(f"{name} must be one of {', '.join(layout.formats)} for layout {layout.name!r}, not {qtype}")
 
@@ -64,7 +67,10 @@ class Reading(NamedTuple):
     sort_inputs: bool
 
     def get(self, name: str, dtype: str = "") -> Array:
-        """Return a tensor, of some dtype."""
+        """Return a tensor in the byte order of the machine; raise an error if it is missing or has another dtype.
+
+        An empty `dtype` allows any.
+        """
         if name not in self.tensors:
             names = sorted(self.tensors)
             raise ValueError(f"tensors must have {name!r} for layout {self.layout.name!r}; they have {names}")
@@ -92,7 +98,7 @@ class Reading(NamedTuple):
         return matrix
 
     def of_shape(self, name: str, dtype: str, *shape: int) -> Array:
-        """Return a tensor of some dtype and shape."""
+        """Return a tensor; raise an error unless it has a dtype, or any if that is empty, and a shape."""
         array = self.get(name, dtype)
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}, but the other tensors need shape {shape}")
@@ -114,7 +120,10 @@ class BlockedWeight(NamedTuple):
         return as_qtype(f"uint{self.bits}")
 
     def as_array(self) -> QuantizedArray:
-        """Return the weight as a QuantizedArray; ONNX Runtime and auto-round have scales below 0."""
+        """Return the weight as a QuantizedArray.
+
+        ONNX Runtime and auto-round have scales below 0, which only the convention "matmul-nbits" allows.
+        """
         convention = "matmul-nbits" if (self.scale < 0).any() else "onnx"
         codes = pack(self.codes, self.qtype) if self.qtype.packed else self.codes
         zero_point = self.zero_point.astype(np.uint8)
@@ -154,7 +163,7 @@ def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
 def _for_elements(parameters: Array, q: QuantizedArray) -> Array:
     """Return the parameter of each element of an array, in a shape that broadcasts with it."""
     kept = granularity(q.axis, q.block_size, q.ndim).kept
-    if q.block_size:
+    if q.block_size:  # along kept[0]; the last block may be cut off
         return np.repeat(parameters, q.block_size, kept[0]).take(range(q.shape[kept[0]]), kept[0])
     return parameters.reshape([n if axis in kept else 1 for axis, n in enumerate(q.shape)])
 
@@ -172,7 +181,10 @@ def _broadcast_parameter(parameter: Array, shape: tuple[int, ...]) -> Array:
 
 
 def weight_of(q: QuantizedArray, layout: Layout) -> BlockedWeight:
-    """Return the input of the layouts of integers."""
+    """Return an array as layouts of integers store it: unsigned codes, and parameters by outputs and blocks.
+
+    A row with one scale is one block. Raise ValueError if a layout has no place for the array.
+    """
     check_format(q.dtype, layout, "the dtype of q")
     if q.ndim != 2:
         raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {layout.name!r}, not {q.ndim}")
@@ -197,7 +209,7 @@ def weight_of(q: QuantizedArray, layout: Layout) -> BlockedWeight:
 
 
 def as_unsigned(codes: Array, qtype: QType) -> NDArray[np.uint8]:
-    """Return codes as numbers from 0 on."""
+    """Return codes, or zero points, as numbers from 0 on: int4 from -8 to 7 becomes 0 to 15."""
     return (codes.astype(np.int16) - qtype.qmin).astype(np.uint8)
 
 

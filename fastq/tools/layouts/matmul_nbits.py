@@ -25,14 +25,14 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     }
     middle = 1 << (weight.bits - 1)
     if not (q.symmetric and (weight.zero_point == middle).all()):
-        padding = -blocks % (8 // weight.bits)
+        padding = -blocks % (8 // weight.bits)  # the zero points of a row fill whole bytes
         zeros = np.pad(weight.zero_point, ((0, 0), (0, padding)), constant_values=middle)
         tensors["zero_points"] = pack(zeros, weight.qtype) if weight.bits < 8 else zeros
     return tensors
 
 
 def read(reading: Reading) -> QuantizedArray:
-    """Return the weight in B, scales and zero_points."""
+    """Return the weight in B, scales and zero_points; without these zero lies in the middle of the codes."""
     packed = reading.get("B", "uint8")
     bits = reading.qtype.bits
     unsigned = f"uint{bits}"
@@ -48,6 +48,7 @@ def read(reading: Reading) -> QuantizedArray:
     if scales.size != outputs * blocks:
         raise ValueError(f"scales has shape {scales.shape}, but B needs shape {(outputs, blocks)}")
     if "zero_points" in reading.tensors:
+        # ONNX models have them as a vector, too; the check of the shape is for a row for each output
         stored = reading.get("zero_points", "uint8").reshape(outputs, -1)
         reading.tensors["zero_points"] = stored
         reading.of_shape("zero_points", "uint8", outputs, -(-blocks * bits // 8))

@@ -29,7 +29,10 @@ SHIFT = "_shift"  # is subtracted from products of codes and scales
 
 
 def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
-    """Return the tensors of a weight by their names in the state of a module, after the name of the weight."""
+    """Return the tensors of a weight by their names in the state of a module, after the name of the weight.
+
+    Codes of fewer than 8 bits have a row for each group and a shift; others have the shape of the weight and none.
+    """
     check_format(q.dtype, writing.layout, "the dtype of q")
     convention = as_convention(q.convention)
     kept = granularity(q.axis, q.block_size, q.ndim).kept
@@ -48,10 +51,11 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
     scale, zero_point = parameters_of(q)
     shape = (scale.size, -1) if in_blocks else q.shape
     codes = q.unpacked().reshape(shape)
-    column = (-1, *(1,) * (codes.ndim - 1))
+    column = (-1, *(1,) * (codes.ndim - 1))  # a number for each row of codes, with as many axes
     scales = {SCALE: stored_scale(scale.reshape(column), writing.scale_dtype, "float32")}
     if packed:
         bits = q.dtype.bits
+        # code * scale + offset in the array is code * scale - shift in quanto
         shift = np.ascontiguousarray(-zero_point.reshape(column), scales[SCALE].dtype)
         packed_codes = to_row_parts(codes, bits, 8 // bits, "uint8", is_first_highest=False)
         return {PACKED: packed_codes, **scales, SHIFT: shift}

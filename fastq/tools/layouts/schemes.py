@@ -10,7 +10,7 @@ from fastq.system.arguments import did_you_mean
 
 # dtypes of scales
 E4M3 = "torch.float8_e4m3fn"
-E8M0 = "torch.uint8"
+E8M0 = "torch.uint8"  # bytes, in which powers of two are stored as exponents plus 127
 FLOAT_CODES = {8: "float8_e4m3fn", 6: "float6_e2m3fn", 4: "float4_e2m1fn"}  # by their bits
 MICROSCALING = {
     8: "mxfp8_e4m3",
@@ -169,7 +169,8 @@ _ROWS = (
     LayerScheme(name="MXFP8A16", weights=_microscaling(8), format=MXFP8),
 )
 PRESETS = {row.name: row for row in _ROWS}
-# names of code formats, and of presets of llm-compressor
+# other names and the presets that are meant, for hints: code formats, of which the first preset counts, and the names
+# of llm-compressor
 _SPELLINGS = {row.weights.qtype.name: row.name for row in reversed(_ROWS)}
 _SPELLINGS |= dict.fromkeys(("fp8", "float8"), "FP8_DYNAMIC")
 _SPELLINGS |= {f"mxfp{bits}": f"MXFP{bits}A16" for bits in MICROSCALING}

@@ -27,7 +27,10 @@ DAMAGED = (*numpy_files.DAMAGED, *safetensors_files.DAMAGED)
 
 
 def open_source(path: Path, suffix: str = "") -> TensorSource:
-    """Open a file of tensors, whose kind is told by `suffix` or its own suffix; raise ValueError if it is damaged."""
+    """Open a file of tensors, whose kind is told by `suffix` or its own suffix; raise ValueError if it is damaged.
+
+    A file of any other suffix is opened as .safetensors, whose header tells whether it is one.
+    """
     check_link(path)
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
@@ -47,7 +50,10 @@ def check_pointer(path: Path) -> None:
 
 @contextmanager
 def writer_of(file: BinaryIO, out: Path, header: Header, metadata: Mapping[str, str]) -> Iterator[Any]:
-    """Yield the writer of tensors for the suffix of `out`."""
+    """Yield the writer of tensors for the suffix of `out`: .npz, else .safetensors.
+
+    `file` is the temporary file that becomes `out`. A `header` of .safetensors has the metadata already.
+    """
     if out.suffix == ".npz":
         with zipfile.ZipFile(file, "w") as archive:  # it ends the archive while the file is open, after errors, too
             yield NpzWriter(archive, header, metadata)

@@ -44,12 +44,12 @@ NO_ERRORS = Errors(0.0, 0.0, 0.0)
 
 
 def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
-    """Measure the errors of converted values."""
+    """Measure the errors of converted values, as sums that more rows can be added to."""
     return errors_in(totals(values, approximation))
 
 
 def errors_in(measured: Totals) -> Errors:
-    """Return the errors among what was measured."""
+    """Return the errors among what was measured: `Totals` has other measures of values and codes, too."""
     return Errors(
         noise=measured.noise,
         signal=measured.signal,

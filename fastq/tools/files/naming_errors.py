@@ -11,7 +11,10 @@ def naming(
     message: Callable[[Exception], str],
     kinds: type[Exception] | tuple[type[Exception], ...] = (TypeError, OverflowError, ValueError),
 ) -> Iterator[None]:
-    """Turn an error about a tensor into a ValueError that names it."""
+    """Turn an error of some kinds in the block into a ValueError with the message that `message` makes of it.
+
+    Functions that fail know neither the tensor nor the file that they work on; their callers add it so.
+    """
     try:
         yield
     except kinds as error:

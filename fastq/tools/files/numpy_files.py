@@ -48,7 +48,7 @@ class NpySource:
         self.metadata: dict[str, str] = {}
 
     def load(self, name: str) -> Array:
-        """Return the array, in the byte and memory order of the file."""
+        """Return the array, in the byte and memory order of the file; it has only one, whatever the name."""
         return self._array
 
     def raw(self, name: str) -> NDArray[np.uint8]:
@@ -114,12 +114,13 @@ def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
         raise ValueError("it holds Python objects, which are not unpickled")
     if any(type(n) is not int or n < 0 for n in shape):
         raise ValueError(f"its shape {shape} must be integers of 0 or more")
+    # NumPy refuses this of the other axes even if one has no elements
     if math.prod(n for n in shape if n) * dtype.itemsize > np.iinfo(np.intp).max:
         raise ValueError(f"{dtype} of shape {shape} is more than memory can hold")
     nbytes = math.prod(shape) * dtype.itemsize
-    left = size - file.tell()
-    if nbytes > left:
-        raise ValueError(f"{dtype} of shape {shape} takes {nbytes:,} bytes, and it has {left:,}")
+    bytes_after_header = size - file.tell()
+    if nbytes > bytes_after_header:
+        raise ValueError(f"{dtype} of shape {shape} takes {nbytes:,} bytes, and it has {bytes_after_header:,}")
     return NpyHeader(shape, "F" if fortran_order else "C", dtype, nbytes)
 
 
@@ -137,14 +138,14 @@ class NpzWriter:
                 raise ValueError(f".npz files hold no name like {spec.name!r}; write .safetensors")
 
     def append(self, name: str, rows: Array) -> int:
-        """Write a tensor, and return its bytes."""
+        """Write a tensor, and return its bytes: `rows` are all of its rows, since members of archives do not grow."""
         spec = self._specs[name]
         data = bytes_of(rows)
         self._write(name, numpy_dtype(spec.dtype), spec.shape, data)
         return data.nbytes
 
     def _write(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], data: NDArray[np.uint8]) -> None:
-        # of a fixed date, so that the same tensors are the same bytes
+        """Write a member with the bytes of an array. Its date is fixed, so that the same tensors are the same bytes."""
         with self._archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
             write_npy_header(member, dtype, shape)
             member.write(data.data)

@@ -18,7 +18,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def check_searched(pattern: str) -> None:
-    """Raise `re.error` if a pattern can't be searched for: see `matches_as_llama`."""
+    """Raise `re.error` if a pattern is neither a shell pattern nor a regular expression: see `matches_as_llama`."""
     if not {"*", "?"} & set(pattern):  # else it may be a shell pattern
         re.compile(pattern.removeprefix("re:"))
     check_pattern(pattern)
@@ -41,7 +41,10 @@ def matches_module(module: str, pattern: str) -> bool:
 
 
 def matches_as_llama(tensor: str, pattern: str) -> bool:
-    """Return whether a pattern matches a tensor or, as in llama-quantize, is a regular expression found in its name."""
+    """Return whether a pattern matches a tensor or, as in llama-quantize, is a regular expression found in its name.
+
+    A shell pattern such as "*.weight" need not be a regular expression, and is then found nowhere.
+    """
     try:
         return matches_tensor(tensor, pattern) or re.search(pattern, tensor) is not None
     except re.error:
@@ -90,7 +93,10 @@ def nearest(text: str, names: Iterable[str]) -> str:
 
 
 def _similar_names(text: str, names: list[str]) -> list[str]:
-    """Return the names that resemble a text themselves, or whose module or its last words do."""
+    """Return the names that resemble a text themselves, or whose module or its last words do.
+
+    So "up_proj" finds "layers.0.mlp.up_proj.weight"; of all names with equal last words it is the first.
+    """
     name_by_part: dict[str, str] = {}
     for name in names:
         module = name.removesuffix(WEIGHT)

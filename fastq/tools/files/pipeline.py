@@ -101,7 +101,7 @@ def copy_task(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copi
         shape=spec.shape,
         before=spec.nbytes,
         target=target,
-        pieces=[lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)],
+        pieces=[lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)],  # read when it is run, as a whole
         specs=[spec],
     )
 
@@ -116,8 +116,9 @@ class Output(Protocol):
 def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_parallel: bool = False) -> list[Converted]:
     """Run the tasks of all tensors of a source in their order, and return the results.
 
-    `tasks` has a list of tasks for each tensor. `progress` is called with bytes after each piece, and with a tensor
-    after its tasks. With `in_parallel` several threads make pieces at a time, which takes the memory of several pieces.
+    `tasks` has a list of tasks for each tensor, which may be empty. `progress` is called with bytes after each piece,
+    and with a tensor after its tasks. With `in_parallel` several threads make pieces at a time, which takes the memory
+    of several pieces.
     """
     results = []
     with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
@@ -160,7 +161,7 @@ def _run_task(task: Task, pieces: Iterator[Piece], out: Output, progress: Progre
 
 
 def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:
-    """Yield pieces in their order, while threads work on the following ones."""
+    """Yield pieces in their order, while threads work on the following ones; at most WORKERS of them are ahead."""
     futures: deque[Future[Piece]] = deque()
     for work in pieces:
         futures.append(executor.submit(work))

@@ -1,4 +1,7 @@
-"""Codes that other programs quantized, known by the names and dtypes of tensors next to each other.
+"""Recognize codes of other writers, such as GPTQ, AWQ, MLX and bitsandbytes, by the names and dtypes of their tensors.
+
+No config.json is needed, so that such codes are not taken for plain numbers anywhere. They are only recognized here;
+fastq/tools/checkpoints/quant_methods.py lists what reads them, given a config.json that describes them.
 
 Every program stores a quantized weight as codes, whose numbers mean nothing alone, and as parameters: scales, zero
 points, tables. Their names begin with the name of the layer and end in words of quantization. So codes are tensors of
@@ -72,7 +75,7 @@ class QuantizedElsewhere(NamedTuple):
 
 
 def is_narrow(spec: TensorSpec) -> bool:
-    """Return whether a tensor has floats of 8 bits or fewer."""
+    """Return whether a tensor has floats of 8 bits or fewer, which may be codes or values of their own."""
     return spec.dtype.startswith(NARROW_FLOATS)
 
 
@@ -90,7 +93,8 @@ def line_on_narrow(specs: Iterable[TensorSpec], floats: Iterable[str]) -> str:
 def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
     """Find weights that another program quantized: codes next to their scales.
 
-    They are found by the words of quantization in names; where a program has other words, by dtypes within a module.
+    They are found by the words of quantization in names; where a program has other words, by dtypes within a module. An
+    empty list means that the integers and narrow floats among the tensors are plain numbers.
     """
     tensors = list(tensors)
     weights = _weights_by_words(tensors)
@@ -107,7 +111,10 @@ def quantized_elsewhere(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewher
 
 
 def _weights_by_words(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]:
-    """Return the weights whose tensors have names of one layer before the words of quantization."""
+    """Return the weights whose tensors have names of one layer before the words of quantization.
+
+    "up_proj.qweight" and "up_proj.weight.absmax" are of "up_proj", with the words ".qweight" and ".weight.absmax".
+    """
     layers: dict[str, list[tuple[TensorSpec, str]]] = {}
     for spec in tensors:
         end = _WORDS_AT_END.search(spec.name)
@@ -124,7 +131,7 @@ def _weights_by_words(tensors: Iterable[TensorSpec]) -> list[QuantizedElsewhere]
 
 
 def _weight_of(codes: list[TensorSpec], parameters: list[TensorSpec]) -> QuantizedElsewhere:
-    """Return a weight that is named for the first of its codes."""
+    """Return a weight that is named for the first of its codes; further codes of the layer count as parameters."""
     first, *other_codes = codes
     return QuantizedElsewhere(codes=first, parameters=tuple(spec.name for spec in (*other_codes, *parameters)))
 
@@ -151,7 +158,11 @@ def _weight_in_module(specs: Iterable[TensorSpec]) -> QuantizedElsewhere | None:
 
 
 def _with_floats_beside(weight: QuantizedElsewhere, modules: Mapping[str, list[TensorSpec]]) -> QuantizedElsewhere:
-    """Return a weight with the other floats of its module, except biases, or of its layer if that is a part of one."""
+    """Return a weight with the other floats of its module, except biases, or of its layer if that is a part of one.
+
+    Programs have names for parameters that are not listed here, and copied as weights they would be wrong. A layer is a
+    part of a module that has several weights, as `experts.gate_up_proj_blocks` and `experts.down_proj_blocks`.
+    """
     module = weight.codes.name.rpartition(".")[0]
     layer = _WORDS_AT_END.sub("", weight.codes.name)
     parameters = list(weight.parameters)
@@ -185,7 +196,10 @@ def _is_bias(name: str) -> bool:
 
 
 def _are_codes(spec: TensorSpec, words: str) -> bool:
-    """Return whether a tensor can be codes; `words` are the words of quantization at the end of its name, or empty."""
+    """Return whether a tensor can be codes; `words` are the words of quantization at the end of its name, or empty.
+
+    Without such words only narrow numbers can be: others are indices, masks or weights.
+    """
     if not (spec.shape and spec.size):
         return False
     if not words:

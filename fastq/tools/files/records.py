@@ -79,7 +79,10 @@ class Record:
 
     @property
     def _packing(self) -> str:
-        """The packing of codes, as in `StoredForm`: compressed-tensors packs floats in bytes, integers in words."""
+        """The packing of codes, as in `StoredForm`: compressed-tensors packs floats in bytes, integers in words.
+
+        `element` is empty for integers.
+        """
         if not self.qtype.packed:
             return ""
         return "bytes" if self.qtype.element else "words"
@@ -111,7 +114,7 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
 
 
 def is_saved_array(metadata: Mapping[str, str]) -> bool:
-    """Return whether these are the metadata of a file of `QuantizedArray.save`."""
+    """Return whether these are the metadata of a file of `QuantizedArray.save`, which other functions read."""
     try:
         return bool(json.loads(metadata[KEY])["format"] == "fastq.QuantizedArray")
     except (KeyError, IndexError, TypeError, ValueError, RecursionError):
@@ -154,7 +157,10 @@ def _is_tensor_scale(scale: Any, qtype: QType) -> bool:
 
 
 def _naming_record(name: str) -> AbstractContextManager[None]:
-    """Name the record in errors about fields that do not fit each other."""
+    """Name the record in errors about fields that do not fit each other.
+
+    A ValueError says itself what is wrong, and stays as it is.
+    """
     return naming(lambda error: f"its {KEY!r} metadata for {name!r} is invalid: {error}", CONTRADICTIONS)
 
 
@@ -174,6 +180,7 @@ def encode(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
     """Return the contents of the tensors that are stored for a quantized tensor."""
     form = record.stored_form
     scale_dtype = numpy_dtype(form.scale_dtype)
+    # scales of a format with a type for them are stored as they are, powers of two as bytes
     scale = q.scale.view(scale_dtype) if record.qtype.scale_element else q.scale.astype(scale_dtype)
     arrays = form.write(q.codes, scale, q.zero_point)
     arrays |= form.constants(None if record.tensor_scale is None else 1 / record.tensor_scale)
@@ -188,7 +195,7 @@ def decode(name: str, record: Record, load: Callable[[str], Array]) -> Quantized
         codes, scale, zero_point = form.read(lambda part: load(stored_name(name, part)))
         if qtype.scale_element:
             scale = scale.view(FLOAT_FORMATS[qtype.scale_element].dtype)
-        elif scale.dtype.itemsize == 2:
+        elif scale.dtype.itemsize == 2:  # float16 and bfloat16, in which nothing is computed
             scale = scale.astype(np.float32)
         if zero_point is None:
             zero_point = np.full(form.parameter_shape, qtype.middle, qtype.storage)
@@ -231,7 +238,7 @@ class Scheme:
     convention: str = "onnx"  # name of the convention
 
     def arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments for `fastq.quantize`."""
+        """Return the keyword arguments for `fastq.quantize`, whose names are those of the fields."""
         return dict(vars(self))
 
     def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
@@ -254,7 +261,10 @@ class Scheme:
         return self.block_size if has_blocks and shape[-1] % self.block_size == 0 else shape[-1]
 
     def for_dimensions(self, ndim: int) -> Scheme:
-        """Return the scheme for `ndim` axes, with one scale for scalars, and for vectors that have no blocks."""
+        """Return the scheme for `ndim` axes, with one scale for scalars, and for vectors that have no blocks.
+
+        Biases and norms are vectors: with a scale for each row they would have one for each number.
+        """
         if ndim < (1 if self.block_size else 2):
             return replace(self, axis=None, block_size=0)
         if isinstance(self.axis, int) and not -ndim <= self.axis < ndim:

@@ -82,7 +82,10 @@ OF_NUMPY = {"bool": "BOOL", "uint32": "U32", "uint64": "U64", "complex64": "C64"
 
 
 def as_safetensors(spec: TensorSpec) -> TensorSpec:
-    """Return the spec of a NumPy array in a .safetensors file; raise ValueError if it can't be in one."""
+    """Return the spec of a NumPy array in a .safetensors file; raise ValueError if it can't be in one.
+
+    Specs of .npy and .npz files have the name in NumPy, in small letters, of dtypes that fastq does not compute with.
+    """
     name = OF_NUMPY.get(spec.dtype, spec.dtype)
     if not name[:1].isupper():
         raise ValueError(f"array {spec.name!r} is {spec.dtype}, which fastq does not write")
@@ -104,12 +107,16 @@ class Header:
         self.raw = safetensors_header(tensors, metadata)
         if len(self.raw) > LONGEST_HEADER:
             raise ValueError(f"a .safetensors file can't hold a header of {len(self.raw):,} bytes")
+        # each tensor starts where the one before ends, the first behind the header; the last end is not needed
         ends = accumulate((spec.nbytes for spec in self.specs.values()), initial=len(self.raw))
         self.starts = dict(zip(self.specs, ends, strict=False))
 
 
 def _order_in_file(spec: TensorSpec) -> tuple[float, str]:
-    """Return the sort key of a tensor: wide elements first, which aligns all tensors, as in the safetensors library."""
+    """Return the sort key of a tensor: wide elements first, which aligns all tensors, as in the safetensors library.
+
+    Empty tensors come before all, since they need no alignment.
+    """
     bytes_of_element = spec.nbytes / spec.size if spec.size else math.inf
     return -bytes_of_element, spec.name
 
@@ -137,7 +144,7 @@ class SafetensorsWriter:
         return data.nbytes
 
     def advance(self, name: str, nbytes: int) -> int:
-        """Return the position of the next bytes of a tensor, which the caller writes there."""
+        """Return the position of the next bytes of a tensor, which the caller writes there, maybe in another thread."""
         start = self._next[name]
         self._next[name] += nbytes
         return start

@@ -18,7 +18,7 @@ class TensorSpec:
     """A tensor as a safetensors header describes it."""
 
     name: str  # unique in its file
-    dtype: str  # the name in safetensors: F32, BF16, I8, ..
+    dtype: str  # the name in safetensors, F32, BF16, I8, ..; of other arrays in .npy and .npz files that in NumPy
     shape: tuple[int, ...]  # elements on each axis
     nbytes: int  # bytes of the data
 
@@ -29,7 +29,7 @@ class TensorSpec:
 
 
 def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
-    """Return the spec of a tensor of a known dtype."""
+    """Return the spec of a tensor whose dtype NumPy has, which tells its bytes."""
     return TensorSpec(name, dtype, shape, math.prod(shape) * numpy_dtype(dtype).itemsize)
 
 

@@ -42,7 +42,8 @@ QUANTIZATION_VERSION = 2  # version of the blocks of llama.cpp
 LARGEST_BLOCK = max(kind.block for kind in TENSOR_TYPES.values())  # values
 LONGEST_NAME = 63  # most bytes of the name of a tensor that llama.cpp reads
 LONGEST_TEXT = 127  # most bytes of a text that llama-quantize writes into the metadata
-# called with a line on each thing that was left out or unknown; with in_part=True if an option had no effect
+# called with a line for the user on each thing that was left out or unknown; with in_part=True if an option had no
+# effect, so that the command was not done as asked for
 SayMore = Callable[..., None]
 
 
@@ -65,7 +66,7 @@ class _TensorPlan(NamedTuple):
     range: str = "minmax"  # the method for scales
     weights: Array | None = None  # importance of columns, a row for each matrix
     scale: Array | None = None  # scales of the values, a number for each matrix
-    is_written: bool = True
+    is_written: bool = True  # whether the new file has the tensor
 
 
 def convert_gguf(
@@ -90,6 +91,7 @@ def convert_gguf(
     plans = _plan_types(specs, types_of(specs), request)
     if request.range == "mse":
         _plan_least_error(plans, say)
+    # fields that replace those of the source
     added = [
         uint32("general.quantization_version", QUANTIZATION_VERSION),
         uint32("general.file_type", request.mix.number),
@@ -156,12 +158,12 @@ def _check_conversion(spec: GgufSpec, new: TensorType, request: GgufConversion) 
 
 
 def _is_in_blocks(spec: GgufSpec) -> bool:
-    """Return whether a tensor is no plain numbers; nothing else is known about unknown types."""
+    """Return whether a tensor is no plain numbers, which have blocks of 1; unknown types, with 0, may be anything."""
     return spec.kind.block != 1
 
 
 def _plan_least_error(plans: dict[GgufSpec, _TensorPlan], say: SayMore) -> None:
-    """Plan the search for the scales of least error for the tensors whose new types have one."""
+    """Plan the search for the scales of least error for the tensors whose new types have one; say which have none."""
     without_search = []
     for spec, plan in plans.items():
         if plan.kind != spec.kind and plan.kind.block > 1:
@@ -204,9 +206,10 @@ def _name_lookup(imatrix: Imatrix) -> Callable[[str], Names]:
     """Return a function from the name of a tensor to the names that it may have in a matrix, of which the first counts.
 
     These are its own name, the name of its module, and what transformers calls the module. There each expert has a
-    module of its own, of which none is the whole tensor of experts: such tensors have no name of transformers.
+    module of its own, of which none is the whole tensor of experts: such tensors have no name of transformers. Each
+    name is followed by None, for all matrices of its entry.
     """
-    in_transformers: dict[str, Names] = {}
+    in_transformers: dict[str, Names] = {}  # entries by llama.cpp's names of the tensors to which they belong
     for entry in imatrix.values:
         for name, expert in gguf_names(entry.removesuffix(".weight")):
             in_transformers[name] = (*in_transformers.get(name, ()), (entry, None)) if expert is None else ()
@@ -214,7 +217,10 @@ def _name_lookup(imatrix: Imatrix) -> Callable[[str], Names]:
 
 
 def _may_differ(spec: GgufSpec) -> bool:
-    """Return whether llama-imatrix may count other columns than those of the tensor, as for embeddings."""
+    """Return whether llama-imatrix may count other columns than those of the tensor, as for embeddings.
+
+    Then its entry is not used; for other tensors it is an error.
+    """
     return mixes.purpose_of(spec.name) == mixes.EMBEDDING
 
 
@@ -248,7 +254,7 @@ def _plan_scales(source: GgufSource, plans: dict[GgufSpec, _TensorPlan], say: Sa
 
 
 def _with_whole_blocks(spec: GgufSpec) -> GgufSpec:
-    """Return a tensor with rows of whole blocks of any type."""
+    """Return a tensor of the same name with rows of whole blocks of any type, to ask for the type without fallback."""
     return replace(spec, shape=(*spec.shape[:-1], LARGEST_BLOCK)) if spec.shape else spec
 
 
@@ -348,18 +354,22 @@ def _pieces(source: GgufSource, spec: GgufSpec, plan: _TensorPlan) -> Iterator[C
 
 
 def _convert_rows(source: GgufSource, spec: GgufSpec, plan: _TensorPlan, start: int, stop: int) -> Piece:
-    """Return the data to store for the rows start..stop of a tensor, and their errors unless they are copied."""
+    """Return the data to store for the rows start..stop of a tensor, and their errors unless they are copied.
+
+    The rows are those of all matrices; `plan` has the weights and the scale of the one in which they lie.
+    """
     rows = source.load(spec.name)[start:stop]
     with naming(lambda error: _failure_text(spec, plan.kind, rows, start, error)):
         if plan.kind == spec.kind:
             return Piece({spec.name: _checked_finite(rows, plan.kind)}, rows.nbytes)
         values = gguf.dequantize(rows, spec.kind.name) if spec.kind.block > 1 else rows
         if plan.scale is not None:
-            values *= plan.scale
+            values *= plan.scale  # in place: only blocks have scales, so the values are new ones
         stored = _encode(values, plan)
         decoded = (
             gguf.dequantize(stored, plan.kind.name) if plan.kind.block > 1 else stored.astype(np.float32, copy=False)
         )
+    # floats of this type, which were in blocks before, are the same array
     errors = NO_ERRORS if decoded is values else errors_of(values, decoded)
     return Piece({spec.name: stored}, rows.nbytes, errors)
 

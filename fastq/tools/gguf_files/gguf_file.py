@@ -85,7 +85,7 @@ class MetadataField:
 
 
 def uint32(key: str, value: int) -> MetadataField:
-    """Return a field with a number."""
+    """Return a field with a number of type uint32."""
     return MetadataField(key, 4, struct.pack("<I", value))
 
 
@@ -214,11 +214,12 @@ class GgufSource:
     def load(self, name: str) -> Array:
         """Return the rows of a tensor, mapped; plain numbers in their dtype, other types as the bytes of each row.
 
-        A tensor of unknown type is a single row of bytes.
+        The result has two axes, with the rows of all matrices. A tensor of unknown type is a single row of bytes.
         """
         spec = self.tensors[name]
         raw = self.raw(name)
-        # a row without values has a length of its own, too, since reshape divides by it
+        # the bytes of a row; if it has no values, of a block, and of an unknown type, all; at least 1, since reshape
+        # divides by it
         nbytes_of_row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
         return raw.reshape(-1, nbytes_of_row).view(numpy_dtype(spec.kind))
 
@@ -336,7 +337,10 @@ class _Cursor:
         return text
 
     def skip_strings(self, count: int) -> None:
-        """Skip strings, without making objects of them, by local names: a vocabulary has 100,000 and more."""
+        """Skip strings, without making objects of them, by local names: a vocabulary has 100,000 and more.
+
+        Each has its length in 8 bytes before it.
+        """
         if count > (self.end - self.at) // 8:
             raise ValueError(f"its header is longer than its {self.end:,} bytes")
         data = self.data
@@ -460,7 +464,10 @@ def _places_in_file(offsets: Places, start: int, end: int, alignment: int) -> Pl
 
 
 def _decode_values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:
-    """Return as many values, of the type with a number, from a position on, and the position of their end."""
+    """Return as many values, of the type with a number, from a position on, and the position of their end.
+
+    `raw` was checked by `_skip_value`. A string has its length before it, an array the type and number of its elements.
+    """
     if number in SCALARS:
         style = f"<{count}{SCALARS[number]}"
         return list(struct.unpack_from(style, raw, at)), at + struct.calcsize(style)
@@ -520,7 +527,7 @@ class GgufWriter:
         file.write(header.to_bytes())
 
     def append(self, name: str, rows: Array) -> int:
-        """Write the next rows of a tensor, and return their bytes."""
+        """Write the next rows of a tensor, and return their bytes; zeros follow the last ones up to the next tensor."""
         self._file.write(np.ascontiguousarray(rows).view(np.uint8).data)
         self._left[name] -= rows.nbytes
         if not self._left[name]:
@@ -535,5 +542,5 @@ def _text_bytes(text: str) -> bytes:
 
 
 def _align(offset: int, alignment: int) -> int:
-    """Return the next multiple of an alignment."""
+    """Return the next multiple of an alignment, or the offset itself if it is one: 40 becomes 64 for 32."""
     return offset + -offset % alignment

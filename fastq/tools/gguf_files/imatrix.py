@@ -119,14 +119,14 @@ def read(path: Path) -> Imatrix:
 def weigh(
     imatrix: Imatrix, to_weigh: Mapping[str, MatrixToWeigh], known: Collection[str], say: Say
 ) -> dict[str, Weights]:
-    """Return the importance of the columns of the matrices asked for by their keys, a row for each matrix.
+    """Return the importance of the columns of the matrices asked for by their keys, in shape (matrices, columns).
 
     `known` are other names that may be unused in the matrix. Missing and unused entries are reported by name. Raise
     ValueError if no entry matches.
     """
     importance = {}
     used = set(known)
-    uncounted = {}
+    uncounted = {}  # texts by name: an entry may serve several matrices, and is named once
     equalized = []
     for key, matrix in to_weigh.items():
         name, index = next((pair for pair in matrix.names if pair[0] in imatrix.values), ("", None))
@@ -244,7 +244,7 @@ def _from_legacy(data: bytes) -> Imatrix:
     """
     try:
         (count,) = struct.unpack_from("<i", data)
-        at = 4
+        at = 4  # after the number of entries; 4 bytes have a number, 8 the two before the values
         values: dict[str, Weights] = {}
         for _ in range(count):
             name, at = _legacy_text(data, at)
@@ -266,7 +266,7 @@ def _from_legacy(data: bytes) -> Imatrix:
 
 
 def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
-    """Return a text at a position of an older file, and the position of its end."""
+    """Return the text whose length is at a position of an older file, up to a NUL, and the position of its end."""
     (length,) = struct.unpack_from("<i", data, at)
     if not 0 <= length <= len(data) - at - 4:
         raise ValueError("it is not an importance matrix, or it is truncated")

@@ -47,12 +47,20 @@ GGUF_HEADS = {"lm_head": "output.weight"}
 
 
 def imatrix_names(module: str, *others: tuple[str, int | None]) -> tuple[tuple[str, int | None], ...]:
-    """Return the names of a module's weight in an importance matrix, and the index of its matrix there."""
+    """Return the names of a module's weight in an importance matrix, each with the index of its matrix there.
+
+    The index is None if the entry has no other matrix. The first name that the importance matrix has counts; `others`
+    come after the module's own names.
+    """
     return (f"{module}.weight", None), (module, None), *others, *gguf_names(module)
 
 
 def gguf_names(module: str) -> list[tuple[str, int | None]]:
-    """Return llama.cpp's names of a module's weight; for an expert also the index of its matrix."""
+    """Return llama.cpp's names of a module's weight, each with the index of its matrix for an expert, else None.
+
+    Those of "model.layers.3.self_attn.q_proj" are "blk.3.attn_q.weight" and "blk.3.attn_qkv.weight". Unknown modules
+    have none.
+    """
     if module in GGUF_HEADS:
         return [(GGUF_HEADS[module], None)]
     if not (place := _LAYER.fullmatch(module)):

@@ -26,7 +26,10 @@ class Mix:
     needs_imatrix: bool = False  # for some tensors of any model
 
     def needs_importance(self, name: str, kind: TensorType) -> bool:
-        """Return whether llama-quantize gives a tensor a type with an importance matrix only."""
+        """Return whether llama-quantize gives a tensor a type with an importance matrix only.
+
+        Heads and embeddings, the tensors of `_NAMED`, are exempt.
+        """
         is_type_from_importance = kind.name in _FROM_IMPORTANCE or (self.name, kind.name) == ("Q2_K_S", "Q2_K")
         return is_type_from_importance and name not in _NAMED
 
@@ -113,6 +116,7 @@ class Model:
         """Whether llama.cpp treats it as a model of 70 billion weights, by architecture and layers."""
         if (self.architecture, self.layers) not in _70B:
             return False
+        # llama.cpp has other names for such models of Llama: 65B if heads share no keys, and none for 8 experts
         return not self.architecture.startswith("llama") or (self.heads != self.heads_kv and self.experts != 8)
 
 
@@ -124,6 +128,7 @@ def model_of(source: GgufSource) -> Model:
     architecture = str(source.get("general.architecture", ""))
 
     def number(key: str, default: int = 0) -> int:
+        """Return an integer of the model's architecture, or the default if it lacks one."""
         value = source.get(f"{architecture}.{key}", default)
         if isinstance(value, list) and value:  # some models have a number for each layer
             value = value[0]
@@ -227,7 +232,7 @@ class TypeRule:
     when: Callable[[TensorRole], bool] = field(default=lambda role: True)
 
     def applies(self, purpose: str, mix: Mix, role: TensorRole) -> bool:
-        """Return whether the rule is for a tensor."""
+        """Return whether the rule is for a tensor of a purpose in a mix."""
         is_for_mix = not self.mixes or mix.name in self.mixes.split()
         return purpose == self.purpose and is_for_mix and self.when(role)
 
@@ -358,7 +363,10 @@ class TypeOverrides:
 
 
 def idle_options(architecture: str, specs: Sequence[GgufSpec], overrides: TypeOverrides) -> list[str]:
-    """Return the options that match no tensor to quantize; raise ValueError if a pattern matches no tensor at all."""
+    """Return the options that match no tensor to quantize; raise ValueError if a pattern matches no tensor at all.
+
+    A pattern that matches only tensors which earlier ones match is idle, too.
+    """
     quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
     purposes = {purpose_of(name) for name in quantized}
     idle = []
@@ -410,7 +418,7 @@ class _TypeChooser:
         self._seen = dict.fromkeys(self._layers_of, 0)  # number of tensors of the purpose so far
 
     def type_of(self, spec: GgufSpec) -> TensorType:
-        """Return the type of the next tensor: F16 if no block divides its rows."""
+        """Return the type of the next tensor, to be called for all in their order: F16 if no block divides its rows."""
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
         intended = self._intended_type(spec)

@@ -28,7 +28,7 @@ class TensorType:
 
     @property
     def is_float(self) -> bool:
-        """Whether its values can be quantized."""
+        """Whether it is one of the floats that llama.cpp quantizes, which F64 is not."""
         return self.name in FLOATS
 
     def size_of(self, shape: tuple[int, ...]) -> int:
@@ -58,5 +58,5 @@ TENSOR_TYPES = {row.name: row for row in _BY_NUMBER.values()}
 
 
 def type_of_number(number: int) -> TensorType:
-    """Return the type with a number; a number outside the table is also the name."""
+    """Return the type with a number; one outside the table, as of a newer llama.cpp, is called by its number."""
     return _BY_NUMBER.get(number) or TensorType(f"type {number}", number, 0, 0)

@@ -31,7 +31,7 @@ def convert(
     something else.
     """
     source = conversion.source
-    # tasks are made twice: here for the tensors that they name, and below to be run
+    # tasks are made duplicates: here for the tensors that they name, and below to be run
     headers = {name: header_of(conversion.tasks(name), conversion.metadata(name)) for name in source.shards}
     check_names(tensor for header in headers.values() for tensor in header.specs)
     config = conversion.config()
@@ -67,9 +67,9 @@ def _read_ahead(shard: Shard, tasks: Iterable[list[Task]]) -> Iterator[list[Task
 
 def check_names(names: Iterable[str]) -> None:
     """Raise ValueError if two tensors of a model, in one shard or in two, would have one name."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"two tensors would be named {twice[0]!r}")
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
+        raise ValueError(f"two tensors would be named {duplicates[0]!r}")
 
 
 def _finish(

@@ -162,10 +162,11 @@ def _files_within(folder: Path, most_bytes: float) -> list[Path] | None:
         return [folder]
     files = []
     total = 0.0
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
+        # in place: `os.walk` goes on with these
         folders[:] = sorted(name for name in folders if name[0] != ".")
-        files += [link for name in folders if (link := Path(place, name)).is_symlink()]
-        for file in (Path(place, name) for name in sorted(names) if name[0] != "."):
+        files += [link for name in folders if (link := Path(parent, name)).is_symlink()]
+        for file in (Path(parent, name) for name in sorted(names) if name[0] != "."):
             if WEIGHTS.fullmatch(file.name) and most_bytes < math.inf:
                 return None
             total += _size(file)

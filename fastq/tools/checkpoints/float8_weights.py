@@ -67,7 +67,7 @@ def _modelopt_algorithms(entry: Mapping[str, Any]) -> set[str]:
     if layers is None:
         return {str(settings.get("quant_algo"))}
     settings_of_layers = layers.values() if isinstance(layers, dict) else [settings]
-    names = [own.get("quant_algo") if isinstance(own, dict) else own for own in settings_of_layers]
+    names = [layer.get("quant_algo") if isinstance(layer, dict) else layer for layer in settings_of_layers]
     return {str(name) for name in names if name is not None}  # None: the layer is left alone
 
 

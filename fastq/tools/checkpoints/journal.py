@@ -51,25 +51,26 @@ class Journal:
 def prepare_folder(conversion: Conversion, out: Path, names: list[Path], force: bool, notice: Say) -> Journal:
     """Return the journal of a directory to continue with, or a new one; check that files may be written there.
 
-    `names` are the files of the result, which replace others only with `force`.
+    A run of the same conversion is continued if it was of the same version of fastq. `names` are the files of the
+    result, relative to `out`, which replace others only with `force`.
     """
     source = conversion.source
     job = _digest_of_job(conversion)
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
         raise UnfitOut(f"{out} is {'SRC itself' if out.is_dir() else 'not a directory'}; name another one")
     out.mkdir(exist_ok=True)
-    found = _read_journal(out)
-    is_same_job = found is not None and found.job == job
-    if _is_in_use(out, found) and not is_same_job and not force:
-        state = "is an unfinished conversion of something else" if found else "is not empty"
+    previous = _read_journal(out)
+    is_same_job = previous is not None and previous.job == job
+    if _is_in_use(out, previous) and not is_same_job and not force:
+        state = "is an unfinished conversion of something else" if previous else "is not empty"
         raise UnfitOut(f"{out} {state}; --force replaces the files in the way")
     _make_way(out, [*names, Path(CONFIG), Path(source.index or INDEX), Path(JOURNAL)], force)
-    if found is not None and is_same_job:
-        if found.program == __version__:
-            if found.shards:
-                notice(f"{out}: {len(found.shards)} of {len(source.shards)} shards are finished already: continuing")
-            return found
-        notice(f"{out} was begun by fastq {found.program}, this is {__version__}: starting again")
+    if previous is not None and is_same_job:
+        if previous.program == __version__:
+            if previous.shards:
+                notice(f"{out}: {len(previous.shards)} of {len(source.shards)} shards are finished already: continuing")
+            return previous
+        notice(f"{out} was begun by fastq {previous.program}, this is {__version__}: starting again")
     for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # an old index would be read with new shards
         (out / name).unlink(missing_ok=True)
     journal = Journal(job)

@@ -183,7 +183,7 @@ class Code:
     """The files of a program."""
 
     def __init__(self, files: Mapping[str, ast.Module]) -> None:
-        """Take the files by the names of their modules."""
+        """Take the files by the names of their modules, and find what calls what in them, once for all lookups."""
         self._files = files
         self._modules = {
             name: Scope(name, _bindings_of(tree.body), filled=_filled_in_functions(tree))
@@ -356,7 +356,10 @@ class Code:
         return _union(*(self.meant_by(node, scope) for node in nodes if node is not None))
 
     def _meaning(self, node: ast.AST | Imported, scope: Scope) -> Things:
-        """Look up an expression, a definition or an import."""
+        """Look up an expression, a definition or an import: `meant_by` without the memory of what was found.
+
+        A collection stands for all of its items, and an expression that makes numbers for nothing.
+        """
         if isinstance(node, ast.expr) and (text := text_of(node)) is not None:
             return (Text(text),)
         match node:
@@ -393,12 +396,13 @@ class Code:
 
     def _named(self, name: str, scope: Scope) -> Things:
         """Look up a name in a scope and in those around it; a name in none of them is one of Python's own."""
-        at: Scope | None = scope
-        while at is not None:
-            if (at is scope or not at.is_class) and (name in at.arguments or name in at.bindings):
-                others = CANT_TELL if name in at.filled else NOTHING
-                return _union(self._given_to(name, at), self._all(at.bindings.get(name, ()), at), others)
-            at = at.outer
+        around: Scope | None = scope
+        while around is not None:
+            is_visible = around is scope or not around.is_class
+            if is_visible and (name in around.arguments or name in around.bindings):
+                items = CANT_TELL if name in around.filled else NOTHING
+                return _union(self._given_to(name, around), self._all(around.bindings.get(name, ()), around), items)
+            around = around.outer
         return self._named_by_star(name, scope.module) or (External(name),)
 
     def _given_to(self, name: str, scope: Scope) -> Things:
@@ -537,7 +541,11 @@ class Code:
     # calls
 
     def _returned_by(self, call: ast.Call, scope: Scope) -> Things:
-        """Look up what a call returns."""
+        """Look up what a call returns.
+
+        `super()`, `getattr(thing, "name")` and `map(function, things)` are looked up as what they do; other functions
+        by `_call`.
+        """
         called = _last_name(call.func) if isinstance(call.func, ast.Name) else ""
         if called == "super":
             method = method_around(scope)
@@ -580,7 +588,11 @@ class Code:
         return arguments
 
     def _call(self, thing: Thing, arguments: Arguments) -> Things:
-        """Look up what calling something returns."""
+        """Look up what calling something returns.
+
+        A class makes an object, unless its `__new__` returns something else; an object runs its `__call__`. A member of
+        an object elsewhere may return the object, as `to` does, or an item of it, as `get` does.
+        """
         match thing:
             case Class():
                 made = self._attribute(thing, "__new__")
@@ -631,7 +643,11 @@ class Code:
         return self._scopes[key]
 
     def _parameters(self, function: Function, arguments: Arguments) -> dict[str, Things]:
-        """Return what the parameters of a function stand for in a call."""
+        """Return what the parameters of a function stand for in a call, by their names.
+
+        As in Python, a receiver comes first, then arguments by place, then those by name, then defaults; what is left
+        goes to *args and **kwargs. Arguments that were unpacked may be for any parameter without one of its own.
+        """
         declared = function.node.args
         names = [parameter.arg for parameter in (*declared.posonlyargs, *declared.args)]
         # the defaults are those of the last parameters
@@ -669,11 +685,11 @@ def _is_in(functions: set[Function], site: CallSite) -> bool:
 
 def method_around(scope: Scope) -> Function | None:
     """Return the method whose scope this is, or in whose scope this is; None if there is none."""
-    at: Scope | None = scope
-    while at is not None:
-        if at.function is not None and at.function.owner is not None:
-            return at.function
-        at = at.outer
+    around: Scope | None = scope
+    while around is not None:
+        if around.function is not None and around.function.owner is not None:
+            return around.function
+        around = around.outer
     return None
 
 
@@ -822,11 +838,12 @@ def _bindings_of(body: Iterable[ast.AST]) -> Bindings:
                 found.setdefault("*" if item.name == "*" else item.asname or item.name, []).append(imported)
         elif isinstance(node, ast.Import):
             for item in node.names:
-                first, dot, _ = item.name.partition(".")
-                name = item.name.rpartition(".")[2] if item.asname else first
+                package, dot, _ = item.name.partition(".")
+                # `import a.b as c` gives c the module b, and `import a.b` gives a the package
+                name = item.name.rpartition(".")[2] if item.asname else package
                 # a module of a package is no file of the code, whatever its name
                 imported = Imported("", name, is_relative=False) if dot else Imported(name, "", is_relative=False)
-                found.setdefault(item.asname or first, []).append(imported)
+                found.setdefault(item.asname or package, []).append(imported)
         else:
             for target, value in assigned(node):
                 if name := _name_of_collection(target):
@@ -892,9 +909,9 @@ def text_of(node: ast.AST) -> str | None:
             before, after = text_of(left), text_of(right)
             return None if before is None and after is None else f"{before or '*'}{after or '*'}"
         case ast.BinOp(left=left, op=ast.Mod()):
-            form = text_of(left)
-            return form and re.sub(r"%[^a-zA-Z]*[a-zA-Z]", "*", form)
+            template = text_of(left)
+            return template and re.sub(r"%[^a-zA-Z]*[a-zA-Z]", "*", template)
         case ast.Call(func=ast.Attribute(value=left, attr="format")):
-            form = text_of(left)
-            return form and re.sub(r"\{[^}]*\}", "*", form)
+            template = text_of(left)
+            return template and re.sub(r"\{[^}]*\}", "*", template)
     return None

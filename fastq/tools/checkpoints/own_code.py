@@ -240,12 +240,12 @@ def kind_in_code(module: str, classes: Classes) -> str | None:
     `classes` are those that the code gives to each attribute. A module that may have other classes, too, is not
     OTHER_LAYER: `taken_for_linear` lists it.
     """
-    own = _classes_of(module, classes) - CONTAINERS
-    if LINEAR in own:
+    possible_classes = _classes_of(module, classes) - CONTAINERS
+    if LINEAR in possible_classes:
         return None
-    if any(map(_is_table, own)):
+    if any(map(_is_table, possible_classes)):
         return EMBEDDING
-    return OTHER_LAYER if own == {OWN_WEIGHT} else None
+    return OTHER_LAYER if possible_classes == {OWN_WEIGHT} else None
 
 
 def _classes_of(module: str, classes: Classes) -> frozenset[str]:

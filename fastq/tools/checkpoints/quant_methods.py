@@ -77,8 +77,8 @@ def stored_weights(source: ModelFolder) -> StoredWeights:
             raise ValueError(f"{name} in {source.files[name]} is not part of a weight that fastq knows")
         if spec.dtype in CODES and len(spec.shape) > 1 and not name.endswith(SCALES_OF_EXPERTS):
             raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
-    others = [spec for name, spec in source.tensors.items() if name not in weights.parts]
-    for weight in quantized_elsewhere(others):  # the first one is enough
+    other_tensors = [spec for name, spec in source.tensors.items() if name not in weights.parts]
+    for weight in quantized_elsewhere(other_tensors):  # the first one is enough
         raise ValueError(f"{weight} in {source.files[weight.codes.name]} is not stored as {name_of_method} does")
     if not weights and not entry.get("kv_cache_scheme"):  # else only keys and values are quantized
         raise ValueError(f"nothing in it is quantized, although it has a {KEY}: no tensor is named {method.parts[0]}")

@@ -103,8 +103,8 @@ def check_undone(entry: Mapping[str, Any]) -> None:
     # the formats of an entry that stores all numbers; one for experts always leaves some out
     for key, dense_formats in (("sparsity_config", (None, "dense")), ("moe_sparsity_config", ())):
         sparsity = entry.get(key)
-        form = sparsity.get("format") if isinstance(sparsity, dict) else sparsity
-        if sparsity and form not in dense_formats:
+        stored_format = sparsity.get("format") if isinstance(sparsity, dict) else sparsity
+        if sparsity and stored_format not in dense_formats:
             raise ValueError(f"its {KEY} has a {key}, which fastq does not undo")
 
 
@@ -173,11 +173,11 @@ def _targets_of(name: str, group: Any, general_format: Any) -> list[tuple[str, L
         if group.get("weights") is None:
             return []
         weights = _weight_scheme(name, group["weights"])
-        form = group.get("format") or general_format
-        if form not in schemes.FORMATS:
-            raise _group_error(name, f"format {shown(form)}; known are {', '.join(schemes.FORMATS)}")
+        stored_format = group.get("format") or general_format
+        if stored_format not in schemes.FORMATS:
+            raise _group_error(name, f"format {shown(stored_format)}; known are {', '.join(schemes.FORMATS)}")
         activations = _as_tuples(group.get("input_activations") or {})
-        scheme = LayerScheme(name=name, weights=weights, format=form, activations=activations)
+        scheme = LayerScheme(name=name, weights=weights, format=stored_format, activations=activations)
     for target in targets:
         try:
             check_pattern(str(target))

@@ -173,7 +173,10 @@ def _check_patterns(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any]
 def _matrices_to_quantize(
     spec: TensorSpec, config: Mapping[str, Any], rules: Rules, code: OwnCode
 ) -> tuple[list[Matrix], str]:
-    """Return the matrices of a tensor to quantize, or an empty list and the reason."""
+    """Return the matrices of a tensor to quantize, or an empty list and the reason why it is copied.
+
+    An option that leaves one matrix of a tensor of experts alone leaves all of them: readers need one scheme.
+    """
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
     matrices, reason = _expert_matrices(spec, config, rules)
@@ -277,9 +280,9 @@ def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
         for end in ("weight_scale", "weight_packed"):
             if f"{module}.{end}" in tensors:
                 raise ValueError(f"{module} has a {end}, but config.json has no quantization_config that describes it")
-    twice = [module for module, count in Counter(modules).items() if count > 1]
-    if twice:
-        raise ValueError(f"two tensors would become the weight of {twice[0]}")
+    duplicates = [module for module, count in Counter(modules).items() if count > 1]
+    if duplicates:
+        raise ValueError(f"two tensors would become the weight of {duplicates[0]}")
 
 
 def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
@@ -292,16 +295,16 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
 
 def _check_groups(matrices: list[Matrix]) -> None:
     """Refuse groups that do not fill whole rows; readers refuse them too. The error names options that help."""
-    cut_off = []
+    cut_off = []  # the matrices in whose rows the last group would be cut off
     for matrix in matrices:
         group_size = matrix.scheme.weights.group_size
         if group_size and matrix.shape[1] % group_size:
             cut_off.append(matrix)
     if not cut_off:
         return
-    first, *more = cut_off
+    first_matrix, *other_matrices = cut_off
     tails = sorted({re.escape(tail_of(matrix.module)) for matrix in cut_off})
-    pattern = f"re:.*({'|'.join(tails)})$" if more else first.module
+    pattern = f"re:.*({'|'.join(tails)})$" if other_matrices else first_matrix.module
     # the option is for all integers in groups, so it must suit those that are right as they are, too
     divisor = math.gcd(*(matrix.shape[1] for matrix in matrices if matrix.scheme.in_groups))
     is_option_enough = divisor > 1 and all(matrix.scheme.in_groups for matrix in cut_off)
@@ -309,10 +312,10 @@ def _check_groups(matrices: list[Matrix]) -> None:
     if len(cut_off) < len(matrices):  # else nothing would be quantized
         advice.append(f"--ignore {shlex.quote(pattern)}")
     advice.append(f"--scheme-for {shlex.quote(pattern + '=W8A8')}")
-    group_size = first.scheme.weights.group_size
+    group_size = first_matrix.scheme.weights.group_size
     raise ValueError(
-        f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {group_size}"
-        f"{f', and so have {len(more)} others' if more else ''}: {', or '.join(advice)}"
+        f"{first_matrix.module} has {first_matrix.shape[1]} columns, not a multiple of the group size {group_size}"
+        f"{f', and so have {len(other_matrices)} others' if other_matrices else ''}: {', or '.join(advice)}"
     )
 
 
@@ -325,14 +328,14 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     unequal = [fused for fused in _fused_matrices(plan, tensors) if len(set(fused.values())) > 1]
     if not unequal:
         return
-    first = unequal[0]
-    named = list(first.items())[:MOST_OF_GROUP]
-    schemes = ", ".join(f"{module} {'as it is' if scheme is None else scheme.name}" for module, scheme in named)
+    first_group = unequal[0]
+    listed = list(first_group.items())[:MOST_OF_GROUP]
+    schemes = ", ".join(f"{module} {'as it is' if scheme is None else scheme.name}" for module, scheme in listed)
     note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {schemes}"
     note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
-    if not rules.unequal or any(map(EXPERT.fullmatch, first)):
+    if not rules.unequal or any(map(EXPERT.fullmatch, first_group)):
         raise ValueError(
-            f"{note}. Give all of them one scheme, as with {_option_for_one_scheme(first, rules)}, or pass "
+            f"{note}. Give all of them one scheme, as with {_option_for_one_scheme(first_group, rules)}, or pass "
             "--allow-unequal for transformers, which loads them except experts"
         )
     plan.notes.append(note)

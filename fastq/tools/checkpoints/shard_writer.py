@@ -60,8 +60,8 @@ class GrowingShard(SafetensorsWriter, contextlib.AbstractContextManager["Growing
         if len(self._in_page_cache) >= PIECES_IN_PAGE_CACHE and hasattr(os, "posix_fadvise"):
             self._file.flush()
             with contextlib.suppress(OSError):  # a hint, which some file systems ignore: write dirty pages to disk
-                for place, nbytes in self._in_page_cache:
-                    os.posix_fadvise(self._file.fileno(), place, nbytes, os.POSIX_FADV_DONTNEED)
+                for position, nbytes in self._in_page_cache:
+                    os.posix_fadvise(self._file.fileno(), position, nbytes, os.POSIX_FADV_DONTNEED)
             self._in_page_cache.clear()
 
     def digests(self) -> dict[str, str]:

@@ -59,7 +59,11 @@ def write(q: QuantizedArray, writing: Writing) -> dict[str, Array]:
 
 
 def read(reading: Reading) -> QuantizedArray:
-    """Return the weight in weight and absmax; absmax may be quantized, too."""
+    """Return the weight in weight and absmax; absmax may be quantized, too.
+
+    The tensors have neither the shape nor the size of blocks, which is 64 unless a caller passes it. Blocks of
+    bitsandbytes run through all elements, so they must fill the rows to be blocks along the last axis.
+    """
     if reading.shape is None:
         raise TypeError("from_tensors needs the shape of the weight for layout 'bitsandbytes'")
     shape = reading.shape

@@ -94,8 +94,10 @@ class StoredForm:
         """Shape of the scale in a file: with the rank of the tensor, or (1,) for one scale."""
         if self.block or self.block_size:
             return self.parameter_shape
+        if self.axis is None:
+            return (1,)
         kept = granularity(self.axis, 0, len(self.shape)).kept
-        return (1,) if self.axis is None else tuple(n if axis in kept else 1 for axis, n in enumerate(self.shape))
+        return tuple(n if axis in kept else 1 for axis, n in enumerate(self.shape))
 
     @property
     def _packs_zero_point(self) -> bool:
@@ -430,17 +432,17 @@ def _float8_and_factor(scale: Array, name: str) -> tuple[Array, np.float32]:
     The largest scale is one of the 126 positive numbers of float8 divided by that number, so there are 126 candidates
     for it, and their neighbours in float32, since the quotient was rounded.
     """
-    form = FLOAT_FORMATS["float8_e4m3fn"]
+    float8 = FLOAT_FORMATS["float8_e4m3fn"]
     distinct = np.unique(scale)
-    codes = np.arange(1, form.largest + 1, dtype=np.uint8).view(form.dtype)
+    codes = np.arange(1, float8.largest + 1, dtype=np.uint8).view(float8.dtype)
     numbers = codes.astype(np.float32)
     quotients = (numbers[::-1] / distinct[-1].astype(np.float64)).astype(np.float32)
     neighbours = np.arange(-2, 3, dtype=np.int32)[:, np.newaxis]
     factors = (quotients.view(np.int32) + neighbours).view(np.float32).reshape(-1)
     for factor in factors if distinct.size <= codes.size else ():  # more scales than numbers can't be multiples
         table = numbers / factor
-        places = np.searchsorted(table, distinct).clip(max=codes.size - 1)
-        if 0 < factor < np.inf and np.array_equal(table[places], distinct):
+        indices = np.searchsorted(table, distinct).clip(max=codes.size - 1)
+        if 0 < factor < np.inf and np.array_equal(table[indices], distinct):
             return codes[np.searchsorted(table, scale)], factor
     what = f"{name} has scales that are not float8_e4m3fn numbers divided by one number, as nvfp4 requires"
     raise ValueError(f"{what}: {_PASS_MAPPING}, or quantize to 'nvfp4'")

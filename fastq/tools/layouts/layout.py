@@ -163,8 +163,10 @@ def without_zero_scales(q: QuantizedArray, name: str) -> QuantizedArray:
 def _for_elements(parameters: Array, q: QuantizedArray) -> Array:
     """Return the parameter of each element of an array, in a shape that broadcasts with it."""
     kept = granularity(q.axis, q.block_size, q.ndim).kept
-    if q.block_size:  # along kept[0]; the last block may be cut off
-        return np.repeat(parameters, q.block_size, kept[0]).take(range(q.shape[kept[0]]), kept[0])
+    if q.block_size:
+        axis_of_blocks = kept[0]
+        in_whole_blocks = np.repeat(parameters, q.block_size, axis_of_blocks)
+        return in_whole_blocks.take(range(q.shape[axis_of_blocks]), axis_of_blocks)  # the last block may be cut off
     return parameters.reshape([n if axis in kept else 1 for axis, n in enumerate(q.shape)])
 
 
@@ -189,6 +191,7 @@ def weight_of(q: QuantizedArray, layout: Layout) -> BlockedWeight:
     if q.ndim != 2:
         raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {layout.name!r}, not {q.ndim}")
     kept = granularity(q.axis, q.block_size, q.ndim).kept
+    # the axis along which blocks run, or the one with a scale for each index
     if kept != ((1,) if q.block_size else (0,)):
         raise ValueError(
             f"q must have blocks along axis 1, or a scale for each row (axis=0), for layout {layout.name!r}"

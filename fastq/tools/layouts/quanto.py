@@ -96,7 +96,11 @@ def _read_plain(reading: Reading) -> QuantizedArray:
 
 
 def _read_packed(reading: Reading) -> QuantizedArray:
-    """Return a weight of 4 or 2 bits. Its tensors do not say how many groups a row has."""
+    """Return a weight of 4 or 2 bits. Its tensors do not say how many groups a row has.
+
+    A row of words has a row of codes for each of several groups: see row_parts.py. A group for each index of the first
+    axis, with all axes after it, is no block, but a scale for each row.
+    """
     bits = reading.qtype.bits
     words = reading.get(PACKED, "uint8")
     scale = reading.scales(SCALE)

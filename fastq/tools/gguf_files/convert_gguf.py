@@ -185,12 +185,12 @@ def _plan_weights(plans: dict[GgufSpec, _TensorPlan], path: str, imatrix: Imatri
     for spec, plan in plans.items():
         if plan.kind == spec.kind or plan.kind.block <= 1:
             continue
-        form = BLOCK_FORMATS[plan.kind.name]
-        if form.weighted or plan.range == "mse":
+        block_format = BLOCK_FORMATS[plan.kind.name]
+        if block_format.weighted or plan.range == "mse":
             to_weigh[spec.name] = MatrixToWeigh(
                 names=names_in_matrix(spec.name),
                 shape=spec.shape,
-                group=form.group,
+                group=block_format.group,
                 may_differ=_may_differ(spec),
             )
     if not to_weigh:
@@ -343,14 +343,14 @@ def _pieces(source: GgufSource, spec: GgufSpec, plan: _TensorPlan) -> Iterator[C
     rows_of_matrix = len(source.load(spec.name)) // matrices
     rows_of_chunk = max(1, CHUNK // max(spec.shape[-1], 1))
     for index in range(matrices):
-        first = index * rows_of_matrix
-        end = first + rows_of_matrix
+        first_row = index * rows_of_matrix
+        end_row = first_row + rows_of_matrix
         plan_of_matrix = plan._replace(
             weights=None if plan.weights is None else plan.weights[index],
             scale=None if plan.scale is None else plan.scale[index],
         )
-        for start in range(first, end, rows_of_chunk):
-            yield partial(_convert_rows, source, spec, plan_of_matrix, start, min(start + rows_of_chunk, end))
+        for start in range(first_row, end_row, rows_of_chunk):
+            yield partial(_convert_rows, source, spec, plan_of_matrix, start, min(start + rows_of_chunk, end_row))
 
 
 def _convert_rows(source: GgufSource, spec: GgufSpec, plan: _TensorPlan, start: int, stop: int) -> Piece:

@@ -345,10 +345,10 @@ class _Cursor:
             raise ValueError(f"its header is longer than its {self.end:,} bytes")
         data = self.data
         at = self.at
-        last = self.end - 8
+        last_start = self.end - 8
         unpack = struct.Struct("<Q").unpack_from
         for _ in range(count):
-            if at > last:  # the end is refused below
+            if at > last_start:  # the end is refused below
                 break
             at += 8 + unpack(data, at)[0]
         self.skip(at - self.at)

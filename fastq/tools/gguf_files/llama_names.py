@@ -63,10 +63,10 @@ def gguf_names(module: str) -> list[tuple[str, int | None]]:
     """
     if module in GGUF_HEADS:
         return [(GGUF_HEADS[module], None)]
-    if not (place := _LAYER.fullmatch(module)):
+    if not (in_layer := _LAYER.fullmatch(module)):
         return []
     for pattern, names in GGUF_NAMES:
-        if match := pattern.fullmatch(place["tail"]):
+        if match := pattern.fullmatch(in_layer["tail"]):
             expert = int(match["expert"]) if "expert" in pattern.groupindex else None
-            return [(f"blk.{int(place['layer'])}.{name}.weight", expert) for name in names]
+            return [(f"blk.{int(in_layer['layer'])}.{name}.weight", expert) for name in names]
     return []

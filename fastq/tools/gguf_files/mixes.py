@@ -250,9 +250,7 @@ _EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}
 
 def _gets_more_bits(role: TensorRole) -> bool:
     """Return whether a layer is in the first or last eighth, or is every third one between."""
-    first = role.layers // 8
-    last = 7 * role.layers // 8
-    return role.layer < first or role.layer >= last or (role.layer - first) % 3 == 2
+    return not _is_between(role) or (role.layer - role.layers // 8) % 3 == 2
 
 
 def _is_in_first(role: TensorRole, parts: int) -> bool:
@@ -373,8 +371,8 @@ def idle_options(architecture: str, specs: Sequence[GgufSpec], overrides: TypeOv
     for pattern, kind in overrides.tensor_types:
         option = f"--tensor-type {pattern}={kind}"
         if not any(matches_as_llama(spec.name, pattern) for spec in specs):
-            meant = advice("a pattern", pattern, [spec.name for spec in specs], matches_as_llama)
-            raise ValueError(f"{option} matches no tensor: none has a name in which {pattern!r} is found{meant}")
+            hint = advice("a pattern", pattern, [spec.name for spec in specs], matches_as_llama)
+            raise ValueError(f"{option} matches no tensor: none has a name in which {pattern!r} is found{hint}")
         without_option = [name for name in quantized if not matches_as_llama(name, pattern)]
         if without_option == quantized:
             idle.append(option)

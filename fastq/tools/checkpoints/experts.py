@@ -68,7 +68,11 @@ class Stack:
         return self.shape[1] // len(self.parts)
 
     def modules(self) -> Iterator[tuple[str, int, int]]:
-        """Yield for each matrix the name of its module, its expert, and its first row in the matrix of the expert."""
+        """Yield for each matrix the name of its module, its expert, and its first row in the matrix of the expert.
+
+        "experts.gate_up_proj" of shape (2, 8, 4) has "experts.0.gate_proj" for expert 0 from row 0 on,
+        "experts.0.up_proj" for expert 0 from row 4 on, and the same for expert 1.
+        """
         for expert in range(self.shape[0]):
             for index, part in enumerate(self.parts):
                 yield f"{self.parent}.{expert}.{part}", expert, index * self.rows

@@ -252,7 +252,8 @@ class Scheme:
         """Return how many neighbours along the last axis share a scale; 0 if each has its own scale.
 
         Blocks along the last axis that do not fill it count as the whole axis, and so does a scale for each index of
-        another axis, or for the whole tensor.
+        another axis, or for the whole tensor. For shape (8, 64) it is 32 with blocks of 32 along axis 1, 64 with axis 0
+        or without an axis, and 0 with axis 1.
         """
         is_along_last = isinstance(self.axis, int) and self.axis % len(shape) == len(shape) - 1
         has_blocks = self.block_size > 0

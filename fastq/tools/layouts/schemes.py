@@ -111,9 +111,9 @@ class LayerScheme:
         return replace(self, weights=changed)
 
 
-def _dynamic(bits: int, kind: str, strategy: str, **more: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the entry of activations that are quantized while the model runs."""
-    entry = {"num_bits": bits, "type": kind, "strategy": strategy, **more, "symmetric": True, "dynamic": True}
+def _dynamic(bits: int, kind: str, strategy: str, **options: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the entry of activations that are quantized while the model runs, as pairs, since schemes are hashed."""
+    entry = {"num_bits": bits, "type": kind, "strategy": strategy, **options, "symmetric": True, "dynamic": True}
     return tuple(entry.items())
 
 

@@ -40,7 +40,10 @@ def nan_as_zero(x: Array, nan: str) -> Array:
 
 
 def ready_to_encode(x: Array, nan: str, qtype: QType) -> Array:
-    """Return `x` for the computation of codes; a block with a NaN to keep has a scale that makes it zeros."""
+    """Return `x` for the computation of codes, NaN replaced by 0.0 unless it has a code.
+
+    A block of a format with its own scales keeps NaN in its scale, which makes its codes zeros.
+    """
     return x if nan == "keep" and not qtype.block_size else nan_as_zero(x, nan)
 
 

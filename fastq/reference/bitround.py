@@ -38,6 +38,7 @@ def round_to_kept_bits(x: Array, asked: BitRounding) -> Array:
 
 
 def _kept_bits(x: Array, digits: int) -> Any:
+    """Return how many bits of each element hold `digits` decimal digits, by netCDF-C's formula; it may give -1."""
     places = math.log(10.0) / math.log(2.0)
     fraction, exponent = np.frexp(np.where(np.isfinite(x) & (x != 0), np.abs(x), 1).astype(np.float64))
     log10 = np.asarray(_LOG10(fraction), np.float64)

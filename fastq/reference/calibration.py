@@ -74,6 +74,7 @@ class Calibrator:
         self.compute = np.float64 if other.compute is np.float64 else self.compute
 
     def _rules(self) -> dict[str, Any]:
+        """Return what calibrators must have in common to be merged, by the names of arguments."""
         names = ("dtype", "axis", "symmetric", "bins", "nan")
         return {name: getattr(self, name) for name in names} | {"convention": as_convention(self.convention)}
 
@@ -93,6 +94,7 @@ class Calibrator:
         return Histogram(lo, hi, counts)
 
     def _histogram_of_all_channels(self) -> Histogram:
+        """Return the histogram, or refuse a channel without elements, which has no range."""
         histogram = self.histogram()
         if not histogram.counts.any(axis=-1).all():
             raise ValueError("this Calibrator has no elements yet of some channels: call update")
@@ -144,6 +146,7 @@ class Calibrator:
         return means.astype(self.compute)
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
+        """Return the parameters of ranges, rounded to the compute type; -0.0 becomes 0.0."""
         ends = (end.astype(self.compute) + self.compute(0) for end in (lo, hi))
         parameters = RangeParameters(self.request, np.zeros(lo.shape, bool), None)
         return parameters.kept(parameters.of(*ends))
@@ -153,7 +156,7 @@ class Calibrator:
         """Try one range after the other, on the middles of bins."""
         best = np.full(lo.shape, np.inf)
         ends = [lo.copy(), hi.copy()]
-        middles = np.empty(counts.shape)
+        middles = np.empty(counts.shape)  # of bins, within the range
         for index in np.ndindex(lo.shape):
             exponent = exponent_of(max(float(-lo[index]), float(hi[index]), 0.0), self.bins)
             edges = edges_in_widths(self.bins)
@@ -287,7 +290,12 @@ def bin_in_wider_ones(k: int, bins: int) -> int:
 
 
 def divergence(counts: NDArray[np.int64], size: int, quantized_bins: int) -> float:
-    """Return the divergence of the range of `size` bins on either side of 0, bin by bin."""
+    """Return the divergence of the range of `size` bins on either side of 0, bin by bin.
+
+    That is the sum of ``p log(p / q)``: p is the share of a bin, the last one with all that lies beyond, and q its
+    share once the count of each of `quantized_bins` intervals is spread over its bins that are not empty, by their
+    widths.
+    """
     bins = counts.size // 2
     half = quantized_bins // 2
     end = edge(size, bins)

@@ -1,4 +1,7 @@
-"""Float formats and codebooks in plain NumPy: codes from values and values from codes, by their definition."""
+"""Float formats and codebooks in plain NumPy: codes from values and values from codes, by their definition.
+
+`row` is a format, as the table of formats has it in a row, or a codebook.
+"""
 
 from __future__ import annotations
 

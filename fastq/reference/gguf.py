@@ -98,6 +98,7 @@ def _have_finite_sums(x: Array, weights: Array, form: BlockFormat) -> Array:
 
 
 def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
+    """Return the numbers of blocks; weights are the importance of columns, in the shape of the data."""
     if isinstance(form, BinaryFormat):
         return gguf_small.quantize_binary(x)
     if isinstance(form, formats.TernaryFormat):

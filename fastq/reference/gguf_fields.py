@@ -101,11 +101,13 @@ def _values_of_points(numbers: Numbers, form: GridFormat) -> Array:
     scales = numbers["scales"].astype(F)
     count = len(points)
     if form.width("signs") == 7:
+        # the eighth sign makes the number of minus signs even
         signs = signs | np.bitwise_xor.reduce(signs[..., None] >> np.arange(7) & 1, axis=-1) << 7
-    each = signs[..., None] >> np.arange(8) & 1 if form.width("signs") > 1 else signs
-    many = form.count("signs") * (8 if form.width("signs") > 1 else 1)
-    signed = np.where(each.reshape(count, many, 1) == 1, F(-1), F(1))
-    points = points.reshape(count, many, form.size // many)
+    # one bit for each value, or for each part of a block whose values have the same
+    is_minus = signs[..., None] >> np.arange(8) & 1 if form.width("signs") > 1 else signs
+    signs_of_block = form.count("signs") * (8 if form.width("signs") > 1 else 1)
+    signed = np.where(is_minus.reshape(count, signs_of_block, 1) == 1, F(-1), F(1))
+    points = points.reshape(count, signs_of_block, form.size // signs_of_block)
     of_codes: Array = points / F(8) + signed / F(8) if form.shifts else points * signed
     odd = scales * F(2) + F(1) if form.shifts else (scales + F(0.5)) * F(2 * form.unit)
     steps = numbers["d"].astype(np.uint16).view(np.float16).astype(F) * odd

@@ -99,7 +99,7 @@ def levels_of(codes: Array, grid: Grid) -> Array:
 def nearest_points(
     x: Array, weights: Array, levels: Array, grid: Grid, shells: int, number_of: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
-    """Codes of the points of least error of the neighbours of positions, and where a position is not a point.
+    """Return codes of the points of least error of the neighbours of positions, and where a position is not a point.
 
     `number_of` gives for levels of blocks the numbers that stand for them, one row of levels for each block and group.
     """
@@ -117,6 +117,7 @@ def nearest_points(
 
 @functools.cache
 def _levels_of_points(grid: Grid) -> Array:
+    """Return which of the grid's levels each coordinate of each point is."""
     return np.searchsorted(grid.levels, grid.points)
 
 

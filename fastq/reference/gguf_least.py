@@ -82,6 +82,7 @@ def _parameters(numbers: Numbers, j: int, form: BlockFormat) -> Parameters:
 
 
 def _stored_numbers(scale: Array, low: Array, form: BlockFormat) -> Numbers:
+    """Return the numbers of one sub-block of each block, by their fields, from parameters as `_parameters` has them."""
     scales = half_bits(scale)[:, 0] if _is_half(form) else scale.astype(np.int64) + form.scale_zero
     numbers = {"scales" if form.count("scales") else "d": scales}
     return numbers | {"min": half_bits(low)[:, 0]} if form.has_minimum else numbers
@@ -93,11 +94,16 @@ def _is_half(form: BlockFormat) -> bool:
 
 
 def _float(bits: Array) -> Array:
+    """Return float16 parameters from their bits, as float32."""
     return np.asarray(bits.astype(np.uint16).view(np.float16).astype(F))
 
 
 def _search(search: SubBlocks, scale: Array, low: Array, error: Array) -> tuple[Array, ...]:
-    """Return a mask of blocks with less error than ggml's bytes, and the parameters."""
+    """Return a mask of blocks with less error than ggml's bytes, and the parameters.
+
+    Trials must be below a limit a little less than that error, as sums are rounded. Nothing is below the limit 0 of an
+    error that is too small or too large to be compared.
+    """
     limit = np.where((error > LOST) & (error < np.inf), error * LESS, F(0))
     best: tuple[Array, ...] = limit, scale, low
     for tried in _trials(search, scale):
@@ -108,11 +114,13 @@ def _search(search: SubBlocks, scale: Array, low: Array, error: Array) -> tuple[
 
 
 def _better(search: SubBlocks, tried: Parameters, best: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Return error and parameters of a trial where its error is less, else what was found so far."""
     error = search.error_of(*tried)
     return choose(error < best[0], (error, *tried), best)
 
 
 def _numbers(candidates: Candidates) -> Iterator[np.float32]:
+    """Yield the numbers of trials: ``first + k * delta``, in float32."""
     for k in range(candidates.last + 1):
         yield F(candidates.first) + F(candidates.delta) * F(k)
 

@@ -104,6 +104,7 @@ def fit_signed(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
 
 
 def _unless_zero(largest: Array, scale: Array, codes: Array) -> tuple[Array, Array]:
+    """Return scales, and codes as integers, both 0 for blocks that count as zero."""
     zero = np.abs(largest) < TINY
     return np.where(zero, F(0), scale), np.where(zero, F(0), codes).astype(np.int64)
 

@@ -49,6 +49,7 @@ def _numbers(levels: Array, shifts: Array) -> Array:
 
 
 def _sums(x: Array, w: Array, q: Array) -> tuple[Array, Array]:
+    """Return the sums of w q x and of w q q of each sub-block: their quotient is the best scale for numbers q."""
     return total(w * q * x), total(w * q * q)
 
 
@@ -99,6 +100,7 @@ def _best_split(x: Array, w: Array, parts: int, from_total: bool) -> tuple[Array
 
 
 def _running_sum(terms: Array) -> Array:
+    """Return the sums of the first 0, 1, .. terms, all of them last."""
     return np.concatenate([np.zeros_like(terms[:1]), np.add.accumulate(terms)])
 
 

@@ -101,6 +101,11 @@ def _unit_and_codes(parameters: Array, form: SuperFormat) -> tuple[Array, Array]
 
 
 def _blocks_of_signed_codes(x: Array, importance: Array | None, form: SuperFormat) -> Numbers:
+    """Return the numbers of blocks whose sub-blocks have a scale alone, of Q3_K and Q6_K.
+
+    Without importance Q3_K changes one code after the other, Q6_K weighs values by their squares. With it, Q3_K fits
+    the codes of scales too, and Q6_K weighs by importance alone. A block of zeros of Q6_K has only zeros as numbers.
+    """
     parts = sub_blocks(x, form.sub)
     three_bits = form.bits == 3
     steps = form.steps

@@ -46,6 +46,7 @@ def any_flag(flags: NDArray[np.bool_], parts: Granularity) -> Array:
 
 
 def _reduce(ufunc: np.ufunc, x: Array, parts: Granularity) -> Array:
+    """Reduce the elements of each range: blocks along the one axis that is kept, or all axes that are not kept."""
     kept = parts.kept
     if parts.block_size:
         return ufunc.reduceat(x, np.arange(0, x.shape[kept[0]], parts.block_size), kept[0])

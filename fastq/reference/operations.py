@@ -52,6 +52,7 @@ __all__ = [
 
 # the parameters that codes are computed with, and those that are kept and give values
 ParametersOfCodesAndValues = tuple[QParams, QParams]
+# what is asked for, and what computes the parameters once all other arguments were checked
 Resolved = tuple[requests.Request, Callable[[], ParametersOfCodesAndValues]]
 
 
@@ -284,7 +285,7 @@ def _resolve(
     quantize_options = requests.QuantizeOptions(options.saturate, options.nan, rounding=options.rounding)
 
     def given_twice() -> ParametersOfCodesAndValues:
-        return given, given
+        return given, given  # which were rounded when they were made
 
     return requests.request_by_qparams(x.dtype, x.ndim, given, quantize_options), given_twice
 
@@ -336,9 +337,11 @@ def _by_numbers(
 
 
 def _encode(x: Array, p: QParams, request: requests.Request, noise: Noise | None) -> Array:
+    """Return the codes of x, one in an element, by the parameters and what the request says of NaN and saturation."""
     return encode(arrays.ready_to_encode(widen(x), request.nan, p.dtype), p, request.saturate, request.half, noise)
 
 
 def _unpack(q: QuantizedArray) -> Array:
+    """Return the codes of a QuantizedArray, one in an element."""
     check_stored_codes(q.codes, q.dtype, q.shape)
     return unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes

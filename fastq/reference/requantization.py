@@ -31,6 +31,7 @@ def requantize_sums(
 
 
 def _by_float(acc: Array, factor: Array, term: Array | None) -> Array:
+    """Return ``(acc + term) * factor`` in float32, rounded half to even; integers are added as int32, which wrap."""
     if term is not None and term.dtype == np.float32:
         sums = acc.astype(np.float32) + term
     else:

@@ -12,7 +12,10 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def numbers(noise: Noise, shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Return 15 random bits for each element, by its place in C order."""
+    """Return 15 random bits for each element, by its place in C order.
+
+    Places 2w and 2w + 1 share the hash of word w: an even place has the bits of its lower half.
+    """
     # contract 9.3 and 9.4
     places = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64).reshape(shape) + np.uint64(noise.first)
     pairs = places >> np.uint64(1)
@@ -38,6 +41,7 @@ def _hash(word: Array, key: Array) -> Array:
 
 
 def _times(word: Array, factor: int) -> Array:
+    """Return the lower 32 bits of products."""
     return np.asarray(word * np.uint64(factor) & _LOW)
 
 

@@ -29,6 +29,7 @@ def apply_op_prepared(spec, x, s, dst, numbers=None):
     if spec.code is not None:
         return _by_float_code(spec, float_ratio_prepared(spec, x, s), s, dst, numbers)
     rule = spec.rule
+    # the scale was taken from the range of these very values, so no code is out of range
     fits = spec.range_scheme == "symmetric" and rule.clamps_values and rule.range.values_fit and not rule.draws
     steps = formulas.scaled_round_in_range(spec, x, s) if fits else formulas.scaled_round(spec, x, s, numbers)
     if spec.op == "quantize":
@@ -39,7 +40,10 @@ def apply_op_prepared(spec, x, s, dst, numbers=None):
 
 @traced
 def apply_op(spec, x, scale, zero_point, args, dst, numbers=None):
-    """Apply the operation under any scales and zero points, as `apply_op_prepared`."""
+    """Apply the operation as `apply_op_prepared`, for lanes of any scales: by a division, with codes clamped.
+
+    It serves scales that differ from lane to lane, and those for which the prepared formula is not exact.
+    """
     lowest, highest = args.lowest, args.highest
     if spec.code is None and spec.op != "dequantize":
         x, usable = without_nan_scale(spec, x, scale)
@@ -48,6 +52,7 @@ def apply_op(spec, x, scale, zero_point, args, dst, numbers=None):
         )
         if spec.op == "quantize":
             return v.bounded_to_integer(x, dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype)
+    # by the scale as it is, so that a scale of NaN gives values of NaN
     s = formulas.prepare_scale(spec, scale, zero_point, lowest, highest)
     if spec.code is None or spec.op == "dequantize":
         return encode_as(formulas.dequantize_value(spec, x, formulas.of_values(spec, s)), dst)

@@ -7,6 +7,7 @@ import numpy as np
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
 # ((o // cycle * kept_outer + o % kept_outer) * blocks + b) * inner + i.
+# `Layout` of fastq/plan/layout.py has an example.
 _LAYOUT = [(name, np.int64) for name in ("outer", "length", "inner", "block", "blocks", "cycle", "kept_outer")]
 
 _CODES = [

@@ -41,7 +41,8 @@ class Bits(v.Element):
         """Rounds of merging neighbouring fields of a word, from codes in a byte each to a group without gaps.
 
         A round is: how far the upper field of each pair moves down, the mask of the lower fields, and the mask of the
-        upper fields in their new place.
+        upper fields in their new place. Codes of 4 bits have one, (4, 0x000F, 0x00F0): it makes ``a | b << 4`` of ``a |
+        b << 8``.
         """
         merges = []
         for field in (8, 16, 32):
@@ -67,7 +68,7 @@ class LowBits(v.Element):
 
 @traced
 def _extend_sign(codes, bits, signed):
-    """Give codes in the lowest bits of bytes their sign, if they have one."""
+    """Give codes in the lowest bits of bytes their sign, if they have one: of 4 bits 15 becomes (15 ^ 8) - 8, or -1."""
     sign = v.constant(1 << (bits - 1), codes)
     return (codes ^ sign) - sign if v.literal(signed) else codes
 
@@ -83,10 +84,13 @@ def from_low_bits(value, form):
 
 
 def _in_order(kind: Bits, n: int) -> list[int]:
+    """Return which lane each of n lanes comes from when codes are put in order; `highest_first` turns each eight around.
+    """
     return [k ^ 7 if kind.highest_first else k for k in range(n)]
 
 
 def _bytes_by_group(bytes_before, kind, packs: bool):
+    """Return the signature of what packs groups of codes in bytes of their own to fewer bytes, or unpacks them."""
     form = kind.instance_type
     groups = bytes_before.n // (form.group if packs else form.group_bytes)
     return v.Vec(types.uint8, groups * (form.group_bytes if packs else form.group))(bytes_before, kind)
@@ -159,8 +163,8 @@ def _one_code(form: Bits):
     code_type = form.code_type
     signed = form.signed
     mask = (1 << form.bitwidth) - 1
-    top = 64 - bits
-    first_up = 7 if form.highest_first else 0
+    top = 64 - bits  # a shift to the top of a word and back gives a code its sign, or cuts off what is above it
+    first_up = 7 if form.highest_first else 0  # the position of the first code of a byte, before which none is kept
 
     @traced
     def load(pointer, i):

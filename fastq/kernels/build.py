@@ -127,11 +127,12 @@ def import_body(name: str) -> None:
 
 @v.instruction(lambda kernel: kernel.spec(kernel))
 def kernel_spec_of(context, builder, sig, kernel):
-    """Return the spec of a kernel."""
+    """Return the spec of a kernel: an argument without a value, as its type says all."""
     return context.get_constant_null(sig.return_type)
 
 
 def _pointers(kernel, addresses):
+    """Return the signature of `operands_of`: a pointer for each element type of a kernel's operands."""
     pointers = [types.CPointer(element) for element in kernel.operands]
     return types.NamedTuple(pointers, type(kernel.operands))(kernel, addresses)
 
@@ -169,7 +170,7 @@ def run_loop(kernel, operands, args, units):
 
 
 def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):
-    """Run a kernel on units: what C calls."""
+    """Run a kernel on units: what C calls, with the addresses a to e of operands; those past the last are not used."""
     operands = operands_of(kernel, (a, b, c, d, e))
     return run_loop(kernel, operands, args, Units(origin, start, stop, slot))
 
@@ -185,7 +186,10 @@ def compile_kernel(loop: str, operands: Any, spec: types.Type) -> int:
 
 @functools.cache
 def element_type(element: ElementType) -> types.Type:
-    """Return the Numba type of the target of a kernel's pointer."""
+    """Return the Numba type of the target of a kernel's pointer.
+
+    That is packed or padded integers, floats of a format, numbers of a codebook, powers of two, or what a dtype says.
+    """
     if isinstance(element, StorageFormat) and not element.element:
         if element.dense:
             return Bits(element.bits, element.signed, element.highest_first)
@@ -287,6 +291,6 @@ def compile_block_loop(
     with undisturbed():
         from fastq.kernels.ggml.spec import BlockSpec
     spec = BlockSpec(block_format, element_type(np.dtype(np.float16)), source, streaming, weighted, least_error)
-    elements = getattr(source, "bits", source), target
+    elements = getattr(source, "bits", source), target  # of floats without lanes their bits: see `values_from`
     operands = WeightedOperands(*elements, types.float32) if weighted else CopyOperands(*elements)
     return compile_kernel(loop, operands, spec)

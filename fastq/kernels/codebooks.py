@@ -36,7 +36,11 @@ def _vector(numbers: Sequence[int]) -> ir.Constant:
 
 
 def _emit_permutation(builder, index, table: tuple[int, ...]):
-    """Emit a look-up in a table, for lanes of an index that fill one register."""
+    """Emit a look-up in a table, for lanes of an index that fill one register.
+
+    The instructions ignore the upper bits of an index. So a table that fills more registers is looked up in halves, and
+    the bit of an index that they differ in chooses between the results.
+    """
     if len(table) == 2 * _WORDS and _PERMUTE_TWO:
         halves = _vector(table[:_WORDS]), _vector(table[_WORDS:])
         return call_llvm(builder, _PERMUTE_TWO, index.type, [halves[0], index, halves[1]])
@@ -87,7 +91,10 @@ def _from_memory(builder, index, count: int, table: tuple[int, ...]):
 
 @v.instruction(lambda table, index: table(table, index))
 def permute(context, builder, sig, table, index):
-    """Take for each lane of an index the lane of a table that its last bits name: a table that repeats every eight."""
+    """Look lanes of an index up in the lanes of a table that repeats every eight: its last three bits count.
+
+    So a register of eight words serves for tables of up to eight numbers, however many lanes are looked up.
+    """
     count = index.type.count
     table = builder.bitcast(table, index.type)
     if not _WORDS:
@@ -124,7 +131,10 @@ def words(numbers: Sequence[float]) -> tuple[int, ...]:
 
 
 def _levels(codebook: Codebook) -> list[tuple[int, ...]]:
-    """Return the thresholds that each step of a bisection chooses among, as words."""
+    """Return the thresholds that each step of a bisection chooses among, as words.
+
+    Of thresholds a, b and c the first step has b alone, the second one a and c.
+    """
     count = 1 << codebook.bits
     thresholds = words(codebook.thresholds)
     return [thresholds[count // (2 * parts) - 1 :: count // parts] for parts in (1 << k for k in range(codebook.bits))]

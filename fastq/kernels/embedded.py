@@ -234,6 +234,7 @@ def _move_flat(new, out):
 
 @register_jitable
 def _move_rows(new, out):
+    """Write a new array to one with any strides, row by row of the last axis."""
     for index in np.ndindex(out.shape[:-1]):
         source = new[index]
         target = out[index]
@@ -278,6 +279,7 @@ def _status(first_is_right, second_is_right, third_is_right):
 
 @traced
 def _convert_array(conversion, x, out, count, scale, zero_point):
+    """Convert x to out, arrays in C order, by the parameters that a caller gives; return the status."""
     scale, scale_is_right = _checked_scale(conversion, scale)
     zero_point, zero_point_is_right = _checked_zero_point(conversion, zero_point)
     status = _status(scale_is_right, zero_point_is_right, third_is_right=True)
@@ -289,6 +291,7 @@ def _convert_array(conversion, x, out, count, scale, zero_point):
 
 @traced
 def _convert_array_by_range(conversion, x, out, count):
+    """Convert x to out, arrays in C order, by the range of x; return the status."""
     if count == 0:
         return FIRST
     scale, zero_point, status = _parameters_of_range(conversion, *min_max(_elements(x), 0, count))
@@ -299,6 +302,7 @@ def _convert_array_by_range(conversion, x, out, count):
 
 @traced
 def _convert_scalar(conversion, x, scale, zero_point):
+    """Return the status, and the number that x becomes by the parameters that a caller gives, whatever the status."""
     scale, scale_is_right = _checked_scale(conversion, scale)
     zero_point, zero_point_is_right = _checked_zero_point(conversion, zero_point)
     nan = nan_mask(conversion.spec, x)
@@ -308,15 +312,16 @@ def _convert_scalar(conversion, x, scale, zero_point):
 
 @traced
 def _convert_scalar_by_range(conversion, x):
+    """Return the status, and the number that x becomes by the range from x to x, whatever the status."""
     scale, zero_point, status = _parameters_of_range(conversion, x, x, x != x)
     return status, _convert_number(conversion, x, scale, zero_point)
 
 
 @traced
 def _checked_scale(conversion, scale):
-    """Return a scale in the type of scales, and whether it is finite there.
+    """Return a scale in the type of scales, and whether it is finite there and, unless the rule knows signs, positive.
 
-    It has to be positive, too, unless codes are decoded with it.
+    Codes may be decoded with 0, too. A scale with a sign is checked by its magnitude.
     """
     value = v.convert(scale, conversion.scale)
     size = v.absolute(value) if conversion.spec.rule.signed else value
@@ -339,6 +344,7 @@ def _checked_zero_point(conversion, zero_point):
 @traced
 def _is_within(number, first, last):
     """Whether an integer is from the first one on to the last one."""
+    # nothing unsigned is below 0
     if isinstance(number, types.Integer) and not number.signed and v.literal(first) <= 0:
         return number <= last
     return (number >= first) & (number <= last)
@@ -346,7 +352,7 @@ def _is_within(number, first, last):
 
 @traced
 def _parameters_of_range(conversion, lo, hi, nan):
-    """Return scale and zero point of a range, and the status: ranges without them are refused."""
+    """Return scale and zero point of a range, and the status: NaN is refused first, then a range without a scale."""
     spec = kernel_spec_of(conversion)
     lo, hi = count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), v.pointer(0, conversion.scale))
@@ -374,7 +380,7 @@ def _elements(pointer):
 @traced
 def _convert_elements(conversion, x, out, count, scale, zero_point):
     """Convert elements; return whether there was a NaN to report."""
-    like = v.pointer(0, conversion.scale)
+    like = v.pointer(0, conversion.scale)  # parameters are passed beside it: its type says what they are
     operands = ElementOperands(_elements(x), v.cast_pointer(out, conversion.element), like, like)
     return convert_run(
         kernel_spec_of(conversion), operands, bounds_of(conversion), scale, zero_point, 0, count, prefetch_ahead()
@@ -383,12 +389,14 @@ def _convert_elements(conversion, x, out, count, scale, zero_point):
 
 # --- requantization ---------------------------------------------------------------------------------------------------
 
+# a number is requantized as a Vec of one lane: arithmetic of scalars would not wrap
 _Sums = v.Vec(types.int32, 1)
 _Words = v.Vec(types.int64, 1)
 
 
 @traced
 def _requantize_array(conversion, acc, out, count, multiplier, zero_point, bias):
+    """Requantize accumulators, an array in C order, to out; return the status."""
     first, second, status = _words_of(conversion, multiplier, zero_point, bias)
     if status != ACCEPTED:
         return status
@@ -403,6 +411,7 @@ def _requantize_array(conversion, acc, out, count, multiplier, zero_point, bias)
 
 @traced
 def _requantize_scalar(conversion, acc, multiplier, zero_point, bias):
+    """Return the status, and the code of one accumulator, whatever the status."""
     first, second, status = _words_of(conversion, multiplier, zero_point, bias)
     lowest, highest = conversion.code_range
     sums = v.full(acc, _Sums)

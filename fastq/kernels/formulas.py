@@ -125,7 +125,7 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     """
     rule = spec.rule
     dtype = computes_in(spec, scale)
-    given = scale
+    unrounded = scale  # in its own type
     scale = v.convert(scale, dtype)
     zero_point = v.convert(zero_point, dtype)
     lowest, highest = v.convert(lowest, dtype), v.convert(highest, dtype)
@@ -136,9 +136,9 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
         below, above = below * scale, above * scale
     if rule.by_range:
         span = v.convert(highest - lowest, types.float64)
-        factor = v.convert(v.convert(given, types.float64) * span, dtype)
+        factor = v.convert(v.convert(unrounded, types.float64) * span, dtype)
     elif rule.quotient in ("reciprocal_of_double", "steps_in_unit"):
-        double = v.convert(given, types.float64)
+        double = v.convert(unrounded, types.float64)
         inverse = v.constant(1, double) / double
         if rule.quotient == "steps_in_unit":
             inverse = v.select(inverse > v.constant(1, inverse), v.rint(inverse), inverse)
@@ -322,6 +322,7 @@ def float_quotient(spec, x, scale):
 
 
 def _adds_zero(spec) -> bool:
+    """Return whether quotients get the zero point 0 added, so that -0.0 becomes 0.0; see `float_quotient`."""
     return spec.code.format.nan is None or spec.rule.zero == "inside"
 
 
@@ -354,7 +355,7 @@ def nvfp4_units(spec, x, scale, tensor):
 
 @traced
 def nvfp4_factor(spec, scale, tensor):
-    """Return what `nvfp4_ratio` multiplies or divides values by."""
+    """Return what `nvfp4_ratio` divides or multiplies values by: computed once for all values of a block."""
     return scale * tensor if spec.rule.divides_blocks else v.constant(1, tensor) / tensor / scale
 
 

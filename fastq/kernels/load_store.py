@@ -9,6 +9,7 @@ from fastq.engine.jit import traced
 from fastq.kernels import bitpack
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
 
+# elements between what is loaded and what is prefetched
 prefetch_ahead = v.tuned("prefetch")
 _prefetch_codes = v.tuned("prefetch_codes")
 
@@ -49,7 +50,10 @@ def load_elements(pointer, index, kind):
 
 @traced
 def load_bits(pointer, index, kind):
-    """Load elements from ``pointer[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
+    """Load elements from ``pointer[index]`` on, as many as `kind` has lanes, without decoding floats.
+
+    Packed codes get a lane of 8 bits each; minifloats are integers, their bits.
+    """
     dtype = pointer.dtype
     packed = _packed_type(pointer.dtype)
     octets = v.cast_pointer(pointer, types.uint8)

@@ -1,4 +1,7 @@
-"""Decode floats of 16 bits and fewer to float32, and encode them with one rounding."""
+"""Decode floats of 16 bits and fewer to float32, and encode them with one rounding.
+
+What looks at the bits of a float takes a scalar as a Vec of one lane.
+"""
 
 from __future__ import annotations
 
@@ -196,6 +199,7 @@ def scale_as_stored(spec, scale):
 
 
 def _half(name: str) -> Minifloat | None:
+    """Return the type of half precision of this name, None of an empty one."""
     return Minifloat(FLOAT_FORMATS[name]) if name else None
 
 
@@ -299,6 +303,7 @@ def round_magnitude(x, form):
     bounded = v.minimum(x, v.constant(float_format.max, x))
     exponent = _exponent_of(bounded, form)
     unit = v.bitcast(exponent + v.constant((mantissa - float_format.mantissa) << mantissa, exponent), x.dtype)
+    # the sum has no bits below the last one of a number with this exponent: adding rounds, half to even
     return (bounded + unit) - unit
 
 

@@ -82,6 +82,7 @@ def register_lanes(operands):
 def _fewest(operands):
     """Return as few elements as fill whole bytes in all operands with elements."""
     pointers = pointer_types(operands)
+    # groups have 1, 2, 4 or 8 elements: the largest is a multiple of all
     return max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
 
 

@@ -1,4 +1,4 @@
-"""Scales and zero points: loaded, computed from ranges, and stored; minima and maxima stored."""
+"""Load scales and zero points from the operands of a kernel, and store those that it took from ranges."""
 
 from __future__ import annotations
 

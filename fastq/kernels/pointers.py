@@ -34,7 +34,11 @@ class ElementOperands(NamedTuple):
 
 @with_body("convert")
 class NoisyOperands(NamedTuple):
-    """Pointers of a conversion of elements that rounds at random by `noise`: see `NOISE_KEY`; in loops the numbers."""
+    """Pointers of a conversion of elements that rounds at random.
+
+    `noise` points to the words that `NOISE_KEY` of sizes.py describes. Loops get the numbers that `in_pieces` has drawn
+    by these in its place.
+    """
 
     src: Any
     dst: Any
@@ -45,7 +49,11 @@ class NoisyOperands(NamedTuple):
 
 @with_body("requantize")
 class RequantizeOperands(NamedTuple):
-    """Pointers of a requantization of accumulators, with two words of 64 bits for the parameters of each channel."""
+    """Pointers of a requantization of accumulators.
+
+    The parameters of a channel are two words of 64 bits, see requantization.py: `scale` has the first words,
+    `zero_point` the second ones.
+    """
 
     src: Any
     dst: Any
@@ -54,7 +62,7 @@ class RequantizeOperands(NamedTuple):
 
 
 class ChannelOperands(NamedTuple):
-    """Pointers to the source of those words: multipliers, a zero point and biases."""
+    """Pointers of the step that makes those words: of multipliers, one zero point and biases, `first` and `second`."""
 
     multiplier: Any
     zero_point: Any
@@ -163,7 +171,10 @@ class PartialOperands(NamedTuple):
 
 @with_body("range_search")
 class SearchOperands(NamedTuple):
-    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
+    """Pointers of a search for ranges, which are written in place of the minima and maxima in `lo` and `hi`.
+
+    Nothing is read or written at `scale`: its type is that of the parameters of ranges that are tried.
+    """
 
     src: Any
     lo: Any

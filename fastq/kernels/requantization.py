@@ -34,8 +34,12 @@ _FRACTION = 52  # bits of the fraction of a float64
 
 @traced
 def _fixed_point(bits):
-    """Return the multiplier of 31 bits and, above them, its shift, from the bits of a float64 that is not negative."""
-    shift = (bits >> _FRACTION) - 1022
+    """Return the multiplier of 31 bits and, above them, its shift, from the bits of a float64 that is not negative.
+
+    They stand for ``multiplier * 2**(shift - 31)``: 3.0 has the multiplier 0.75 * 2**31 and the shift 2. Less than
+    2**-32 becomes 0.
+    """
+    shift = (bits >> _FRACTION) - 1022  # by which the fraction is from 0.5 to 1
     multiplier = ((bits & (1 << _FRACTION) - 1 | 1 << _FRACTION) + (1 << 21)) >> 22  # half up
     if multiplier == 1 << 31:
         multiplier = 1 << 30
@@ -78,6 +82,7 @@ def requantize_lanes(spec, x, first, second, lowest, highest):
 
 @traced
 def _by_fixed_point(spec, x, first, bias, zero_point, lowest, highest):
+    """Return codes by multipliers of 31 bits and shifts: the sum of x and the bias times these, rounded by the rule."""
     multiplier, shift = _halves(first)
     sums = x + bias if spec.bias else x
     units = (_round_once if spec.arithmetic == "once" else _round_twice)(spec, sums, multiplier, shift)
@@ -86,10 +91,15 @@ def _by_fixed_point(spec, x, first, bias, zero_point, lowest, highest):
 
 @traced
 def _round_twice(spec, x, multiplier, shift):
-    """Round the product to 32 bits, half up; then shift right and round half up or half away from zero."""
+    """Round the product to 32 bits, half up; then shift right and round half up or half away from zero.
+
+    A positive shift goes to the left, and before the product.
+    """
     zero, one = (v.full_like(v.constant(number, shift), shift) for number in (0, 1))
     left, right = v.maximum(shift, zero), v.maximum(zero - shift, zero)
     high = _high_half(x << left, multiplier)
+    # what is shifted out rounds up where it is above a threshold, which is half a unit where a tie
+    # goes down, and one less where it goes up
     mask = (one << right) - one
     threshold = mask >> one
     if spec.arithmetic == "twice_away":
@@ -99,7 +109,10 @@ def _round_twice(spec, x, multiplier, shift):
 
 @traced
 def _high_half(x, multiplier):
-    """Return the high half of twice the product, rounded half up: of even and of odd lanes, as CPUs multiply them."""
+    """Return the high half of twice the product, rounded half up: of even and of odd lanes, as CPUs multiply them.
+
+    A lane of int64 has two of int32: shifts by 32 bits give its lower one, the even lane, the sign.
+    """
     if x.n % 2:
         product = v.convert(x, types.int64) * v.convert(multiplier, types.int64)
         return v.convert((product + (1 << 30)) >> 31, types.int32)

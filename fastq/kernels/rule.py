@@ -106,7 +106,7 @@ class Rule(NamedTuple):
 
     @property
     def divides_steps(self) -> bool:
-        """Whether values are quotients of steps, not products."""
+        """Whether a value is a quotient, of steps by a number, and not the product of steps and the scale."""
         return self.by_range or self.quotient == "steps_in_unit"
 
     @property
@@ -126,13 +126,18 @@ class Rule(NamedTuple):
 
     @property
     def corrects(self) -> bool:
-        """Whether the corrected quotient can be used: values are clamped before the division or in it."""
+        """Whether `quotient` of formulas.py may divide: by a product with the reciprocal, which is corrected.
+
+        It is exact and knows positive scales alone, and the zero point is added after it. Values are clamped before or
+        within it, and a value at a bound comes out close to a whole number: only to the nearest, or at random, is it
+        rounded to that.
+        """
         exact = self.quotient == "divide" and not self.operation_half and not self.wide
         return exact and (self.is_nearest or self.draws) and self.zero != "inside" and not self.signed
 
     @property
     def clamps_values(self) -> bool:
-        """Whether values can be clamped instead of codes."""
+        """Whether values can be clamped before the division, instead of codes: why, says `_steps_in_range`."""
         return self.corrects and self.rounding != WIDELY_AT_RANDOM
 
     @property

@@ -1,4 +1,7 @@
-"""Turn the range of values into scale and zero point, by each convention's rule."""
+"""Turn ranges of values into scales, zero points and offsets, by each convention's rule.
+
+Functions that look at the bits of a float take a scalar as a Vec of one lane.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ from fastq.kernels.minifloat import (
 
 @traced
 def range_parameters(spec, lo, hi, args, scale):
-    """Compute scale and zero point of a range by the scheme, in the dtype of `scale`."""
+    """Compute scale and zero point, or offset, of the range lo..hi by the scheme, in the dtype of `scale`.
+
+    `scale` is the pointer to where scales are stored, of which only the type counts. A range for which there is no
+    finite scale gets an infinite one, which callers report.
+    """
     compute = computes_in(spec, scale)
     stored = scale.dtype
     lo, hi = v.convert(lo, compute), v.convert(hi, compute)
@@ -61,7 +68,10 @@ def in_single(spec, scales, zero_points):
 
 @traced
 def _finite_when_stored(spec, scales, zero_points):
-    """Make the scales infinite that will be, or whose offsets will be, in the type that they are stored in."""
+    """Make the scales infinite that will be, or whose offsets will be, in the type that they are stored in.
+
+    They are rounded to it only after codes were computed, when a refusal would come too late.
+    """
     infinity = v.constant(float("inf"), scales)
     scales = v.select(is_infinite(scale_as_stored(spec, scales)), infinity, scales)
     if spec.rule.zero != "offset":
@@ -96,13 +106,15 @@ def power_of_exponent(x, rounding, digits, below, form):
     """Return ``2**(e - below)``, e the exponent of a magnitude x, with an exponent that `form` has.
 
     The exponent is rounded up with "ceil", and with "even" if x rounded half up to so many binary digits after the
-    first is the next power of two, else down. Infinity stays infinity.
+    first is the next power of two, else down. `below` is the exponent of the largest number of an element, or 0.
+    Infinity stays infinity.
     """
     if not isinstance(x, v.Vec):
         return v.first(power_of_exponent(v.full(x, v.Vec(v.lane_type(x), 1)), rounding, digits, below, form))
     integer, mantissa, bias = FIELDS_OF_FLOATS[x.dtype]
     word = v.bitcast(x, integer)
     shift = v.constant(mantissa, v.bitcast(x, integer))
+    # what is added to the bits, so that a rounding up carries into the exponent
     carry = {"floor": 0, "even": 1 << (mantissa - digits - 1), "ceil": (1 << mantissa) - 1}[rounding]
     if carry and not below and integer == types.int32:  # the least powers are subnormal numbers
         least_normal = v.constant(1 << mantissa, word)
@@ -125,6 +137,7 @@ def _digits(spec: Any) -> int:
 
 
 def _largest_element(spec: Any) -> float:
+    """Return the largest number of an element; of mxint8 that of code 127, in 64ths."""
     return 127 / (1 << MXINT8_DIGITS) if spec.code is None else spec.code.format.max
 
 
@@ -139,14 +152,17 @@ def nvfp4(spec, lo, hi, tensor, form):
     scale = _over(spec, largest, v.constant(_largest_element(spec), lo)) / tensor
     scale = v.minimum(v.maximum(scale, v.constant(range_rule.block_scale_floor, lo)), v.constant(form.format.max, lo))
     scale = v.convert(decode(encode(scale, form), form), v.lane_type(lo))
-    if range_rule.tensor_scale_is_one:  # else the range of the array was looked at
+    if range_rule.tensor_scale_is_one:  # else the range of the array was looked at, and infinity found there
         scale = v.select(is_infinite(largest), largest, scale)
     return scale, v.full_like(tensor, lo)
 
 
 @traced
 def asymmetric(spec, lo, hi, lowest, highest, compute):
-    """Compute scale and zero point of ``lo..hi`` by the rule; `compute` is the type of the values."""
+    """Compute scale and zero point, or offset, of ``lo..hi`` by the rule.
+
+    `lowest` and `highest` are the codes of its ends, and `compute` is the type of the values.
+    """
     range_rule = spec.rule.range
     within = v.lane_type(lo)
     zero = v.constant(0, lo)
@@ -209,12 +225,16 @@ def within_range(scale, lo, hi, steps):
 
 @traced
 def with_sign(sign, scale, lo, hi, usable):
-    """Give usable scales a sign; a range with a negative one is read from its other end."""
+    """Give usable scales the sign that the rule asks for, and exchange the ends of the ranges of negative ones.
+
+    With a negative scale the lowest code stands for the upper end. "farther_end" gives that code to the end that is
+    farther from 0, "nearer_end" to the one that is nearer.
+    """
     if sign == "farther_end":
-        falls = usable & ((v.absolute(lo) > v.absolute(hi)) ^ True)
+        is_negative = usable & ((v.absolute(lo) > v.absolute(hi)) ^ True)
     else:
-        falls = usable if sign == "negative" else usable & (-lo > hi)
-    return v.select(falls, -scale, scale), v.select(falls, hi, lo), v.select(falls, lo, hi)
+        is_negative = usable if sign == "negative" else usable & (-lo > hi)
+    return v.select(is_negative, -scale, scale), v.select(is_negative, hi, lo), v.select(is_negative, lo, hi)
 
 
 @traced
@@ -331,7 +351,7 @@ def _ends_of_few_digits(spec, compute):
 
 
 def _least(spec, compute):
-    """Return the smallest scale that is usable."""
+    """Return the smallest scale that is usable: as the type has it that scales are rounded to, above 0."""
     range_rule = spec.rule.range
     least = 2.0**-126 if compute == types.float32 else 2.0**-1022
     least = {None: least, "root": least**0.5}.get(range_rule.scale_floor, range_rule.scale_floor)
@@ -355,7 +375,7 @@ def _usable(spec, scale, lo, size, steps, compute):
 
 @traced
 def _usable_of_few_digits(spec, scale, lo, size, steps, compute):
-    """Look once where all are normal numbers, and only else do what others need: decision D9."""
+    """Do what `_usable` does, but at once where all scales are normal numbers, as they mostly are: decision D9."""
     normal = _is_normal(spec, scale, compute)
     if not v.any_lane(normal ^ True):
         return scale, normal
@@ -423,10 +443,10 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
         zero_point = end - round_as(range_rule.zero_point_rounding, distance)
     else:
         zero_point = round_as(range_rule.zero_point_rounding, zero_point)
-    beside = lowest if range_rule.degenerate_zero_point == "lowest" else v.constant(0, lowest)
+    of_degenerate = lowest if range_rule.degenerate_zero_point == "lowest" else v.constant(0, lowest)
     if range_rule.degenerate_zero_point == "end":
-        beside = v.select(lo < zero, v.full_like(highest, lo), v.full_like(beside, lo))
-    return v.select(usable, v.minimum(v.maximum(zero_point, lowest), highest), beside)
+        of_degenerate = v.select(lo < zero, v.full_like(highest, lo), v.full_like(of_degenerate, lo))
+    return v.select(usable, v.minimum(v.maximum(zero_point, lowest), highest), of_degenerate)
 
 
 @traced
@@ -460,7 +480,10 @@ def _offset(spec, lo, hi, scale, usable, lowest, highest):
 
 @traced
 def _range_over_double(lo, hi, divisor):
-    """Divide as `_range_over`, float64 as two quotients."""
+    """Divide as `_range_over`, where no type is wider: a difference that overflows as that of two quotients.
+
+    A quotient that is larger than any number becomes the largest number.
+    """
     distance = hi - lo
     infinity = v.constant(float("inf"), lo)
     far = v.minimum(hi / divisor - lo / divisor, v.constant(1.7976931348623157e308, lo))

@@ -38,10 +38,11 @@ class KernelSpec(Constants):
 
     @property
     def nan_widens_range(self) -> bool:
-        """Whether NaN widens a range to 0.0; most conventions widen all ranges anyway.
+        """Whether a range in which NaN was found is widened to contain 0.0, as minima and maxima pass NaN over.
 
-        A scale that becomes NaN is one of them: its range is checked for infinities, and a range of NaN only does not
-        have any.
+        With ``nan="zero"`` NaN counts as 0.0. Most conventions widen every range to 0.0 anyway, so only the others need
+        to know where NaN was. A block that keeps NaN in its scale is widened so that a range of nothing but NaN, which
+        would be infinite, is not reported as such.
         """
         if self.keeps_nan_in_scale:
             return True
@@ -54,7 +55,7 @@ class KernelSpec(Constants):
 
     @property
     def refuses_nan(self) -> bool:
-        """Whether NaN is reported."""
+        """Whether NaN is reported by a status bit, for which the caller raises an error."""
         return self.nan == "raise"
 
     @property

@@ -45,7 +45,7 @@ class StorageFormat(NamedTuple):
 
     @property
     def unpacked(self) -> StorageFormat | None:
-        """The same codes as `unpacked_dtype` has them; None where that says all of it."""
+        """How these codes lie in an array of `unpacked_dtype`, one in a byte; None where the dtype alone says it."""
         return self.in_bytes if self.element else None
 
     @property

@@ -26,6 +26,7 @@ _PADDED = TOGETHER * v.REGISTER_BITS // 16
 
 @traced
 def _magnitude(bits, src):
+    """Return the bits of floats without that of the sign."""
     return bits & v.constant((1 << src.dtype.bitwidth - 1) - 1, bits)
 
 
@@ -84,6 +85,7 @@ def _add_pairs(first, second, i, vec, sums, omitted):
 
 @traced
 def _nothing(vec):
+    """Return the sums of each stream, and the count of NaN, before the first pair."""
     zero = v.full(0, vec)
     return ((zero,) * LEVELS,) * STREAMS, zero
 
@@ -107,7 +109,7 @@ def _count_bits(counts, words, n, width, weight):
 
 @traced
 def _finish(counts, stream, sums, words, room, vec, width):
-    """Add what was counted in a stream."""
+    """Add what was counted in a stream: carries, each of which stands for sixteen, and what is left in the sums."""
     counts = v.advance(counts, stream * width)
     room = v.advance(room, stream * width * v.count(vec))
     n = v.count(vec)
@@ -161,8 +163,8 @@ def count_pairs(spec, operands, args, units):
         i += blocks * step
     if i < stop:
         a, b = v.scratch(_PADDED, v.dtype_of(first)), v.scratch(_PADDED, v.dtype_of(first))
+        # filled up with pairs of NaN, which are left out; those added are taken from the count of such pairs again
         for k in range(step):
-            # NaN
             a[k] = -1
             b[k] = -1
         for k in range(stop - i):
@@ -172,4 +174,5 @@ def count_pairs(spec, operands, args, units):
     return 0
 
 
+# no `run`: `count_pairs` visits the elements itself
 BODIES[BitPairOperands] = Body(partials={"counts": "counts"})

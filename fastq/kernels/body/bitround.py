@@ -29,7 +29,11 @@ def _row_of(magnitude, src):
 
 @traced
 def _dropped_bits(spec, operands, args, magnitude):
-    """Return how many bits of the significand are dropped."""
+    """Return how many bits of the significand are dropped.
+
+    A row of the table belongs to a binade. It has two magnitudes, from which on other numbers of bits are dropped, and
+    in fields of one word the numbers below the first, from the first on, and from the second on.
+    """
     kind = operands.src.dtype
     if spec.op == "bitround":
         return v.full_like(v.convert(args.dropped, kind), v.convert(magnitude, kind))

@@ -1,4 +1,7 @@
-"""Unpack integers of 8 to 32 bits as the CF conventions have it: scaled, shifted, and NaN where they are gaps."""
+"""Unpack integers of 8 to 32 bits as the CF conventions have it: scaled, shifted, and NaN where they are gaps.
+
+Up to two integers that are gaps are found here; `_bind_unpack` of fastq/ops/cf_packing.py writes NaN for others.
+"""
 
 from __future__ import annotations
 

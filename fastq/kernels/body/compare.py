@@ -65,7 +65,7 @@ def clamp_mask(spec, x, s, args, pointer):
         return (ratio < v.constant(first, x)) | (ratio > v.constant(last, x))
     size = v.absolute(ratio)
     tie = v.constant(_next_tie(row), x)
-    return size >= tie if row.largest % 2 else size > tie
+    return size >= tie if row.largest % 2 else size > tie  # a tie goes to the even code: beyond an odd last one
 
 
 @traced
@@ -119,13 +119,17 @@ def _load_total(sums, kind):
 
 @traced
 def _store_total(sums, total):
+    """Store the sums that `_load_total` loaded."""
     for k, each in enumerate(total):
         v.store(sums, k * SUM_LANES, each)
 
 
 @traced
 def _by_halves(total, x, error, ratio):
-    """Add errors; if there are more lanes than a sum has, one half after the other."""
+    """Add errors; if there are more lanes than a sum has, one half after the other.
+
+    `ratio` has numerator and denominator of relative errors.
+    """
     if v.lane_count(x) == v.lane_count(total.error2):
         return _add_errors(total, x, error, ratio)
     above, below = ratio
@@ -135,6 +139,7 @@ def _by_halves(total, x, error, ratio):
 
 @traced
 def _add_errors(total, x, error, ratio):
+    """Add errors, of as many lanes as the sums have; `ratio` as in `_by_halves`."""
     relative = ratio[0] / ratio[1]
     return total._replace(
         error2=total.error2 + error * error,
@@ -156,6 +161,10 @@ def _count(counts, mask):
 
 @traced
 def _add(spec, total, x, code, parameters, args, pointer):
+    """Add the errors of lanes of x, `code` being their codes or the values that approximate them.
+
+    `parameters` is a pair of scale and zero point. Where x is 0 the relative error counts as 0: it is 0 divided by 1.
+    """
     scale, zero_point = parameters
     s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
     compute = v.convert(x, compute_type(spec, s.scale))
@@ -265,12 +274,14 @@ def add_errors(spec, operands, args, parameters, i, end):
 
 @traced
 def _of_run(spec, operands, args, p, i, end):
+    """Add the errors of a run, whose parameters have index p; return the status."""
     parameters = load_parameters(spec, operands, args, p, operands.scale.dtype)
     return add_errors(spec, operands, args, parameters, i, end)
 
 
 @traced
 def _of_row(spec, operands, args, p, i, end):
+    """Add the errors of a piece of a row, in which element j has parameter p + j; return the status."""
     return add_errors(spec, operands, args, p + i, i, end)
 
 

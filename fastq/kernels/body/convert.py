@@ -301,6 +301,10 @@ def _ahead_of_runs(spec, operands, size):
 
 @traced
 def _prepare_given(spec, operands, args, p, i, left, runs, memory):
+    """Prepare the scales of runs from the parameters in memory, from index p on.
+
+    Of fewer runs than a register has lanes the last one is repeated, since nothing may be loaded beyond it.
+    """
     n = batch_size(spec, operands)
     many = compute_lanes(spec, operands.scale, 1)
     if runs == n:

@@ -38,6 +38,11 @@ def count_run(spec, operands, args, p, i, end):
 
 @traced
 def _count_piece(spec, operands, args, p, i, end):
+    """Count the elements i..end, widening bins first if one is beyond them; return the status.
+
+    NaN counts as 0.0, or is taken from that count again if it is omitted. Elements with an infinite range are not
+    counted.
+    """
     lo, hi, nan = min_max(operands.src, i, end)
     lo, hi = _as_double(lo), _as_double(hi)
     if not spec.omits_nan:
@@ -110,7 +115,10 @@ def _power_of_two(e):
 
 @traced
 def _widen(counts, first, bins, partials, bits, steps):
-    """Make the narrowest bins 2**steps times as wide."""
+    """Make the narrowest bins 2**steps times as wide, in each of the interleaved histograms from counts[first] on.
+
+    A histogram has the bins below 0, the outermost first, and then as many from 0 on.
+    """
     for k in range(partials):
         zero = first + k * 2 * bins + bins
         _move(counts, zero, 1, bins, bits, steps)
@@ -128,7 +136,11 @@ def _move(counts, first, step, bins, bits, steps):
 
 @traced
 def _bin_after_widening(k, bits, steps):
-    """Return in which bin the elements of bin k are once the narrowest bins are 2**steps times as wide."""
+    """Return in which bin the elements of bin k are once the narrowest bins are 2**steps times as wide.
+
+    An octave has 2**bits bins. With four of these, and one step, bin 4, which began at 4 widths, becomes bin 2, and bin
+    8, the first of octave 2, becomes bin 4.
+    """
     octave = k >> bits
     if octave > steps:
         return k - (steps << bits)
@@ -180,6 +192,7 @@ def _count(operands, i, end, first, width, partials, bits, reach, exponent):
 
 @traced
 def _count_narrow(operands, i, end, first, width, partials, bits, reach, exponent):
+    """Count in float32 if the width and the end of all bins are normal numbers there, else in float64."""
     if abs(exponent) < 127 and reach < 127:
         _count_in(types.float32, operands, i, end, first, width, partials, bits, exponent)
     else:

@@ -58,6 +58,10 @@ def min_max(src, i, end):
 
 @traced
 def _min_max(src, i, end, vec):
+    """Reduce src[i:end] as `min_max`, a Vec or more: after the first one from an aligned address on.
+
+    The last Vec ends with the last element; elements that two of them have are seen twice.
+    """
     n = v.count(vec)
     last = end - n
     x = load_elements(src, i, vec)
@@ -94,6 +98,7 @@ def min_max_of_run(src, i, end, vec):
 
 @traced
 def _reduce_run(spec, operands, args, p, i, end):
+    """Merge the minimum and maximum of a run into those with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)
     store_min_max(operands, p, v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p]), nan)
     return status_of(nan=nan)
@@ -117,7 +122,7 @@ def merge_short_runs(spec, operands, args, p, i, row_end, limit):
     if size < 2 or size > longest(operands.src) or args.length % size:
         return 0, i, row_end, 0
     memory = _square_on_stack(operands.src)
-    while i + (n - 1) * size + max(n, size) <= limit:
+    while i + (n - 1) * size + max(n, size) <= limit:  # registers may reach beyond the last one of these runs
         status |= _merge_square(spec, operands, p + (i - first) // size, i, size, vec, memory)
         i += n * size
     return (i - first) // size, i, row_end + ((i - row_end) // args.length + 1) * args.length, status

@@ -50,6 +50,7 @@ def round_to_stored_type(spec, operands, args, units):
 
 @traced
 def _round_lanes(spec, operands, p, vec):
+    """Round the scales and offsets from p on, as many as `vec` has lanes, in place."""
     v.store(operands.scale, p, scale_as_stored(spec, v.load(operands.scale, p, vec)))
     if spec.rule.zero == "offset":
         v.store(operands.zero_point, p, offset_as_stored(spec, v.load(operands.zero_point, p, vec)))

@@ -35,7 +35,11 @@ LANES = v.REGISTER_BITS // 32  # candidates of a group at most
 
 @traced
 def search_range(spec, operands, args, p, i, end):
-    """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first."""
+    """Replace range p by the candidate with the least error of the elements i..end, of equal ones the first.
+
+    Each stage adds its own factors to the best factor so far, `around`. Candidate 0 of the first stage is the whole
+    range.
+    """
     lo = operands.lo[p]
     hi = operands.hi[p]
     dtype = formulas.compute_type(spec, operands.scale)
@@ -153,11 +157,13 @@ class _Group(NamedTuple):
 
 @traced
 def _lanes(spec, operands):
+    """Return how many lanes the candidates of a group have."""
     return v.count(compute_lanes(spec, operands.scale, 1))
 
 
 @traced
 def _no_errors(spec, operands):
+    """Return the sums of errors of a group before the first element, lanes of float64."""
     lanes = compute_lanes(spec, operands.scale, 1)
     return v.full(0.0, v.lanes_like(lanes, v.pointer(0, types.float64)))
 
@@ -245,6 +251,7 @@ def _ends(spec, args, tried, first, kind):
     hi = tried.hi
     table = v.pointer(args.factors, v.lane_type(kind))
     if _ends_apart(spec):
+        # factors of lo and hi for the lower end, of hi and lo for the upper end
         rows = [v.load(table, row * args.factor_stride + first, kind) for row in range(4)]
         return _finite(rows[0] * lo + rows[1] * hi), _finite(rows[2] * hi + rows[3] * lo)
     factors = v.load(table, tried.place + first, kind) + tried.around
@@ -353,6 +360,7 @@ def _fill(spec, operands, piece, i, unit):
 
 @traced
 def _convert(spec, operands, piece, i, k, unit, kind):
+    """Write element number k of a piece, or as many as `kind` has lanes: as a value, if needed, and in units."""
     x = _values_to_search(spec, to_compute(spec, load_elements(operands.src, i + k, kind), operands.scale))
     if _are_converted(spec, operands.src, operands.scale):
         v.store(piece.values, k, x)
@@ -397,6 +405,7 @@ def _in_first_lanes(spec, x):
 
 @traced
 def _add_errors_by_division(spec, operands, args, group, i, end, errors):
+    """Add the errors of the elements i..end by the formula for any scales, where prepared ones can't be used."""
     like = v.pointer(0, formulas.compute_type(spec, operands.scale))
     weights, step, first = _weights(args, i)
     for k in range(end - i):

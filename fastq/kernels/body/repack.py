@@ -104,6 +104,7 @@ def _load_codes(context, i, kind):
 
 @traced
 def _prefetch_and_load_codes(context, i, vec):
+    """Do `_load_codes` for large arrays, whose elements far ahead are prefetched."""
     ahead = load_store.prefetch_ahead() * 4  # only here: in cache the loop has no room for it
     load_store.prefetch_lanes(context[1], i + ahead, vec)
     return _load_codes(context, i, vec)
@@ -126,6 +127,10 @@ def _whole_bytes(src):
 
 @traced
 def _repack_row(spec, src, dst, size, streaming, threshold):
+    """Copy `size` elements: past the cache, then by Vecs, then by whole bytes, and the last ones one by one.
+
+    Return whether one was reported.
+    """
     vec = _widest(spec, src, dst)
     context = (spec, src, dst, threshold)
     k = 0

@@ -81,11 +81,13 @@ def _make_visitor(words):
 
 @traced
 def _word_of_run(pointer, p, i, kind):
+    """Return the word of the channel of a run, in each lane."""
     return v.full(pointer[p], kind)
 
 
 @traced
 def _words_of_row(pointer, p, i, kind):
+    """Return the words of a row from element i on, each of another channel; element j has that at p + j."""
     return v.load(pointer, p + i, kind)
 
 

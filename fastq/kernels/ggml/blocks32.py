@@ -118,6 +118,10 @@ def scaled_extent(spec, src, s):
 
 @traced
 def _with_signs(spec, src, extreme, doubtful):
+    """Return extremes, with the signs that ggml gives them where it is in doubt which of two numbers was found.
+
+    In doubt is whether 0.0 or -0.0 is the smallest value, or which of two values of the largest magnitude comes first.
+    """
     return _with_first_signs(spec, src, extreme) if doubtful else extreme
 
 
@@ -143,7 +147,7 @@ def is_extreme(spec, x, extreme):
 
 
 class BlockParameters(NamedTuple):
-    """Return stored parameters of blocks, the input of `codes_of`, and a mask of blocks without finite ones."""
+    """Stored parameters of blocks, the input of `codes_of`, and a mask of blocks without finite ones."""
 
     scale: Any
     minimum: Any

@@ -133,6 +133,7 @@ def minima_in(spec, src):
 
 @traced
 def _times(unit, codes):
+    """Multiply the unit of scales by their codes, with NaN of the sign that x86-64 gives it."""
     return negative_where_made(unit * codes, unit)
 
 

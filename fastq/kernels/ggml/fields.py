@@ -40,7 +40,11 @@ class BlockNumbers(NamedTuple):
 
 
 def _runs(field: Field, most: int) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield the first byte of words that follow each other, how many they are, and the first number of each part."""
+    """Yield the first byte of words that follow each other, how many they are, and the first number of each part.
+
+    Up to `most` words of a byte are taken together, as far as the numbers of each part follow each other, too. Wider
+    words come one by one.
+    """
     together = math.gcd(most, field.stride) if field.word == 1 else 1
     for w in range(0, field.words, together):
         group, i = divmod(w, field.stride)
@@ -74,7 +78,10 @@ def _emit_part(builder, form: BlockFormat, field: Field, number, k: int):
 
 
 def _digits(builder, numbers: list[Any]):
-    """Emit the byte whose digits in base 3 are these: a fraction of 243, as one of 256, rounded up."""
+    """Emit the byte whose digits in base 3 are these, the highest first: a fraction of 243, as one of 256, rounded up.
+
+    Fewer than five digits are followed by zeros.
+    """
     wide = ir.VectorType(_I32, numbers[0].type.count)
     total = _splat(wide, 0)
     for k in range(5):
@@ -92,12 +99,14 @@ def _vector_at(builder, memory, index, count: int):
 
 
 def _emit_load(builder, memory, index, count: int):
+    """Emit a load of `count` elements from memory[index] on, at any address."""
     value = builder.load(_vector_at(builder, memory, index, count))
     value.align = 1
     return value
 
 
 def _emit_store(builder, memory, index, value):
+    """Emit a store of lanes to memory[index] onwards, at any address."""
     builder.store(value, _vector_at(builder, memory, index, value.type.count)).align = 1
 
 
@@ -123,6 +132,7 @@ def _emit_rows(builder, form: BlockFormat, fields: tuple[Field, ...], memories: 
 
 
 def _memories(builder, numbers: types.NamedTuple, value) -> dict[str, Any]:
+    """Return the pointers of a `BlockNumbers` value by their names."""
     return {name: builder.extract_value(value, k) for k, name in enumerate(numbers.fields)}
 
 
@@ -166,14 +176,20 @@ def store_block(context, builder, sig, spec, dst, i, d, least, codes):
 
 
 def _codes_in(builder, form: BlockFormat, field: Field, codes):
-    """Emit the bytes of a field of codes with one lane for each code."""
+    """Emit the bytes of a field of codes with one lane for each code.
+
+    Codes and the words that are made of them are lanes of int32, though a word is a byte: a part that reaches beyond
+    it, of a number whose highest bits are not cut off, ends there, as in a C cast.
+    """
     if field.bits == field.stride == 1:  # a mask of lanes is those bits
         mask = builder.trunc(_emit_shift(builder, codes, -field.shift), ir.VectorType(ir.IntType(1), field.numbers))
         return builder.bitcast(mask, ir.IntType(field.numbers))
-    firsts = [numbers for _, _, numbers in _runs(field, 1)]
+    # for each word of the field the numbers of its parts
+    numbers_of_words = [numbers for _, _, numbers in _runs(field, 1)]
     value = None
     for k in range(field.parts):
-        part = _emit_part(builder, form, field, v.emit_shuffle(builder, codes, [numbers[k] for numbers in firsts]), k)
+        part_of_words = v.emit_shuffle(builder, codes, [numbers[k] for numbers in numbers_of_words])
+        part = _emit_part(builder, form, field, part_of_words, k)
         value = part if value is None else builder.or_(value, part)
     return builder.trunc(value, ir.VectorType(_I8, field.words))
 

@@ -93,7 +93,10 @@ def room_for_part():
 
 @traced
 def quantize_points(spec, group, numbers):
-    """Write the numbers of blocks."""
+    """Write the numbers of blocks: for each sub-block a scale, signs, and points of the grid for magnitudes.
+
+    A scale that comes out negative turns all signs of its sub-block.
+    """
     scales = v.scratch(SUBS, types.float32)
     zero = v.full(0.0, F32)
     part = room_for_part()
@@ -106,7 +109,7 @@ def quantize_points(spec, group, numbers):
         is_zero = largest < v.constant(spec.tiny, zero)
         scale = largest / v.constant(2 * spec.levels - 1, zero)
         if spec.steps_before:
-            room = part.roots  # which have no numbers yet
+            room = part.roots  # where the roots come later
             scale = fit_positive(part.x, part.w, room, spec.sub, spec.steps_before)
             largest = scale * v.constant(spec.levels, zero)
             is_zero = is_zero | ~(largest > zero)
@@ -188,6 +191,7 @@ def _store_roots(spec, part):
 
 @traced
 def _all_signs(spec):
+    """Return a word with as many bits as signs are stored for eight values: the eighth one follows from seven."""
     return (1 << spec.sign_bits) - 1
 
 
@@ -195,7 +199,7 @@ def _all_signs(spec):
 def _is_odd(spec, minus):
     """Whether the number of minus signs has to be even and is not."""
     if spec.sign_bits == 8:
-        return v.constant(0, minus) > minus
+        return v.constant(0, minus) > minus  # never: all eight signs are stored
     for bits in (4, 2, 1):
         minus = minus ^ (minus >> v.constant(bits, minus))
     return (minus & v.constant(1, minus)) == v.constant(1, minus)
@@ -212,6 +216,7 @@ def _turn_signs(spec, is_zero, turned, signs):
 
 @traced
 def _store_codes(spec, points, is_zero, codes):
+    """Write the codes of chosen points, 0 for sub-blocks of zeros."""
     for k in range(0, spec.sub // spec.width * LANES, LANES):
         code = code_of(v.load(points, k, I32))
         v.store(codes, k, v.convert(v.select(is_zero, v.full(0, I32), code), spec.code))

@@ -116,6 +116,7 @@ def unit_and_codes(spec, parameters, sums, codes):
 
 @traced
 def _fit_positive(spec, parameters, sums, codes):
+    """Return the unit that fits parameters best, weighted by the sums of weights, and write their codes."""
     count = SUPER // spec.sub
     room = floats(SUBS)
     unit = fit_positive(parameters, sums, room, count, spec.scale_steps)
@@ -127,6 +128,7 @@ def _fit_positive(spec, parameters, sums, codes):
 
 @traced
 def _over_largest(spec, parameters, sums, codes):
+    """Return the unit by which the largest parameter has the last code, and write the codes."""
     count = SUPER // spec.sub
     zero = v.full(0.0, F32)
     largest = zero
@@ -142,7 +144,7 @@ def _over_largest(spec, parameters, sums, codes):
 
 @traced
 def bound_if(bounds, code, steps):
-    """Return codes, the largest of which is `steps` where they are bounded."""
+    """Return codes, none above `steps` where they are bounded: in which formats ggml does so, depends on the search."""
     return v.select(bounds, v.minimum(code, v.constant(steps, code)), code)
 
 
@@ -236,6 +238,10 @@ def signed_unit_and_codes(spec, scales, sums, codes):
 
 @traced
 def _fit_signed(spec, scales, sums, codes):
+    """Return the unit that fits signed scales best, weighted by the sums of weights, and write their codes.
+
+    The magnitude, which only Q6_K asks for, is 1.0: no block counts as zero.
+    """
     fit = fit_signed(scales, sums, floats(SUBS), 16, spec.scale_steps)
     for j in range(0, SUBS, LANES):
         v.store(codes, j, v.convert(code_of_signed_fit(fit, v.load(scales, j, F32), spec.scale_steps), types.uint8))
@@ -244,6 +250,7 @@ def _fit_signed(spec, scales, sums, codes):
 
 @traced
 def _signed_unit_of_largest(spec, scales, sums, codes):
+    """Return the unit by which the scale of largest magnitude has code -steps, and that magnitude; write the codes."""
     steps = spec.scale_steps
     zero = v.full(0.0, F32)
     largest, size = first_largest(scales, 16)
@@ -258,6 +265,6 @@ def _signed_unit_of_largest(spec, scales, sums, codes):
 
 @traced
 def as_byte_if(is_byte, code, steps):
-    """Return codes, as C code bounds them where they are bytes."""
+    """Return codes, those of a format that ggml keeps in an int8 wrapped to it, and then not below -steps."""
     byte = v.convert(v.convert(code, types.int8), types.int32)
     return v.select(is_byte, v.maximum(byte, v.constant(-steps, code)), code)

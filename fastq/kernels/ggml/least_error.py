@@ -50,6 +50,11 @@ def lessen(spec, group, numbers):
 
 @traced
 def _lessen(spec, group, numbers):
+    """Search for better parameters, sub-block by sub-block, and write those that have less error than the ones stored.
+
+    What was found so far is a tuple: the error, the scale as a float or a code, and the smallest value. The first one
+    is the error to be beaten, 0 where it is too small or large to be compared.
+    """
     for j in range(spec.size // spec.sub):
         start = j * spec.sub * LANES
         part = SubBlocks(v.advance(group.x, start), v.advance(group.importance, start), unit_of(spec, numbers))
@@ -214,12 +219,14 @@ def base_of(spec, part, scale):
 
 @traced
 def _number(first, delta, k):
+    """Return number k of trials, ``first + k * delta``, of which formats have their own."""
     zero = v.full(0.0, F32)
     return v.constant(first, zero) + v.constant(delta, zero) * v.convert(k, types.float32)
 
 
 @traced
 def _try_scales(spec, part, base, first, delta, last, best):
+    """Return the best of the scales that the numbers of trials give, and of what was found so far."""
     for k in range(last + 1):
         number = _number(first, delta, k)
         best = better_of(spec, part, (scale_by(spec, part, base, number), best[2]), best)
@@ -239,6 +246,7 @@ def scale_by(spec, part, base, number):
 
 @traced
 def _within(x, least, most):
+    """Clamp lanes to numbers from `least` to `most`."""
     return v.minimum(v.maximum(x, v.constant(least, x)), v.constant(most, x))
 
 
@@ -250,7 +258,7 @@ def round_parameter(spec, x):
 
 @traced
 def _try_ends(spec, part, first, delta, last, best):
-    """Try ranges whose ends move by numbers of steps, each for itself."""
+    """Return the best of ranges whose ends move inwards by numbers of steps, each for itself, and of what was found."""
     low, high = smallest_and_largest(part.x, spec.sub)
     step = (high - low) / v.constant(spec.steps, low)
     for k in range(last + 1):
@@ -284,7 +292,10 @@ def _least_squares(spec, part, scale, low):
 
 @traced
 def fit_parameters(spec, low, sum_w, sum_y, sum_l, sum_l2, sum_ly):
-    """Solve for the parameters of least error."""
+    """Solve for the parameters of least error from weighted sums: of 1, y, l, l * l and l * y.
+
+    l are numbers of codes, y the distances of values from `low`.
+    """
     if not spec.block_format.has_minimum:
         return round_parameter(spec, sum_ly / sum_l2), low
     determinant = sum_w * sum_l2 - sum_l * sum_l

@@ -61,6 +61,7 @@ def quantize_group(spec, group, numbers):
 
 @traced
 def _blocks_of_ranges(spec, group, numbers):
+    """Write the numbers of blocks with a scale and a smallest value, both searched for by the importance of columns."""
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
     weigh(spec, group, 0, 32, mean_square_for_weights(spec, group), w)
@@ -73,6 +74,10 @@ def _blocks_of_ranges(spec, group, numbers):
 
 @traced
 def _blocks_of_signed_codes(spec, group, numbers):
+    """Write the numbers of blocks whose one scale is searched for by the importance of columns.
+
+    `spec.steps` is negative in these formats: the value of largest magnitude has the first code.
+    """
     w = v.scratch(PART, types.float32)
     room = v.scratch(PART, types.float32)
     weigh(spec, group, 0, 32, mean_square_for_weights(spec, group), w)
@@ -122,6 +127,7 @@ def first_of_largest(x, size):
 
 @traced
 def _codebook(spec, group, numbers):
+    """Write the numbers of blocks whose codes are places in a codebook, of one sub-block of 32 values or of eight."""
     w = v.scratch(PART, types.float32)
     scales = v.scratch(SUBS, types.float32)
     mean = mean_square_for_weights(spec, group)
@@ -138,7 +144,10 @@ def _codebook(spec, group, numbers):
 
 @traced
 def codebook_inverses(spec, scales, numbers):
-    """Return the scale to be stored; write the codes of scales of sub-blocks, and replace these by inverses."""
+    """Return the scale to be stored, and replace those of sub-blocks by their inverses, with which codes are taken.
+
+    If there are eight, the one stored is their unit, and their codes are written, too.
+    """
     if spec.size > 32:
         return _inverses_of_eight(spec, scales, numbers)
     scale = v.load(scales, 0, F32)
@@ -148,6 +157,7 @@ def codebook_inverses(spec, scales, numbers):
 
 @traced
 def _inverses_of_eight(spec, scales, numbers):
+    """Return the unit of eight scales, write their codes, -32..31, and replace them by inverses of what is stored."""
     zero = v.full(0.0, F32)
     largest, _ = first_largest(scales, 8)
     d = -largest / v.constant(32, zero)
@@ -197,7 +207,7 @@ def ternary(spec, group, numbers):
     d = largest_magnitude(group.x, spec.size)
     zero = v.full(0.0, F32)
     inverse = v.select(d == zero, zero, v.constant(1, d) / d)
-    is_tiny = inverse == v.full(float("inf"), F32)
+    is_tiny = inverse == v.full(float("inf"), F32)  # ggml multiplies by it: each code is `of_tiny`
     other = v.select(is_tiny, v.full(spec.block_format.of_tiny, I32), v.full(1, I32))
     inverse = v.select(is_tiny, zero, inverse)
     for i in range(0, spec.size * LANES, LANES):
@@ -263,7 +273,10 @@ def _exponent(largest):
 
 @traced
 def _e4m3(largest):
-    """Floats of 4 and 3 bits, halves rounded up; subnormal ones up to 7, and 448 for all from 248 on."""
+    """Return scales as floats of 4 and 3 bits, halves rounded up; subnormal ones up to 7, and 448 for all from 248 on.
+
+    Codes up to 7 are subnormal, 0x7E is 448. The exponent field is that of float32 less 120, for biases of 127 and 7.
+    """
     x = v.minimum(largest / v.full(6.0, F32), v.full(448.0, F32))
     word = v.bitcast(x, types.int32)
     exponent = (word >> v.constant(23, word)) - v.constant(120, word)

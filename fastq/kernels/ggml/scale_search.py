@@ -216,6 +216,7 @@ def _error(x, w, codes, count, scale, low, squared):
 
 @traced
 def _miss(difference, squared):
+    """Return the error of a difference: its square, or its magnitude."""
     return difference * difference if squared else v.absolute(difference)
 
 
@@ -263,6 +264,7 @@ def fit_signed(x, w, products, count, steps):
 
 @traced
 def _sums_of_signed_codes(x, w, products, count, steps, inverse):
+    """Return the sums of products of weights, values and codes, and of weights and squares of codes."""
     least, most = v.full(-steps, F32), v.full(steps - 1, F32)
     sum_xl = sum_l2 = v.full(0.0, F32)
     for i in range(count):
@@ -393,7 +395,10 @@ def fit_positive(x, w, codes, count, steps):
 
 @traced
 def _best_inverse(x, w, count, steps, largest):
-    """Return the inverse of the scale of least error, the largest number having a code near the last one."""
+    """Return the inverse of the scale of least error, the largest number having a code near the last one.
+
+    The first trial alone takes codes as bytes without a bound, as ggml does.
+    """
     zero = v.full(0.0, F32)
     most = v.full(steps, I32)
     chosen = v.constant(steps, zero) / largest
@@ -465,6 +470,7 @@ def fit_codebook(x, w, count):
 
 @traced
 def _codebook_sums(x, w, count, inverse):
+    """Return the sums of products of weights, values and numbers of codes, and of weights and squares of numbers."""
     sum_xq = sum_q2 = v.full(0.0, F32)
     for i in range(count):
         value = v.load(x, i * LANES, F32)

@@ -34,6 +34,7 @@ class BlockSpec(Constants):
         self.sub = block_format.sub
         self.bits = block_format.bits
         self.of_rows = block_format.of_rows
+        # whether scales are searched for by changing one code after the other, see `fit_signed_in_turn`
         self.in_turn = block_format.bits == 3 and not self.weighted
         self.steps = getattr(block_format, "steps", 0)
         self.scale_steps = getattr(block_format, "scale_steps", 0)
@@ -42,6 +43,7 @@ class BlockSpec(Constants):
         self.spread = 1.0 if block_format.bits == 2 else 2.0  # of the mean square of a block in weights
         if isinstance(block_format, GridFormat):
             self._describe_grid(block_format)
+        # how often `lessen` fits parameters to codes: only where each block has its own float16 scale
         self.polishes = 2 if not block_format.count("scales") and block_format.width("d") == 16 else 0
         super().__post_init__()
 
@@ -131,6 +133,7 @@ def step_of(spec, scale):
         return v.bitcast(v.select(scale < v.constant(2, scale), subnormal, normal), types.float32)
     mantissa = scale & v.constant(7, scale)
     exponent = (scale >> v.constant(3, scale)) & v.constant(15, scale)
+    # 119 is 127 - 7 for the biases of both formats, less 1 for the half
     word = ((exponent + v.constant(119, scale)) << v.constant(23, scale)) | (mantissa << v.constant(20, scale))
     tiny = v.convert(mantissa, types.float32)
     tiny = tiny * v.constant(2.0**-10, tiny)

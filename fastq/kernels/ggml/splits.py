@@ -41,7 +41,7 @@ class Runs(NamedTuple):
 
 @traced
 def quantize_splits(spec, group, numbers):
-    """Write the numbers of blocks."""
+    """Write the numbers of blocks whose values have three levels, shifted up or down in each part of a sub-block."""
     zero = v.full(0.0, F32)
     scales = v.scratch(SUBS, types.float32)
     w = v.scratch(PART, types.float32)
@@ -232,6 +232,7 @@ def _best_split(spec, runs, scales, splits):
 
 @traced
 def _is_better(sums, best):
+    """Mask of the blocks in which sums have less error than the best so far: quotients, compared by products."""
     return sums.xq * sums.xq > best * sums.q2
 
 
@@ -321,6 +322,7 @@ def _sums_from_total(spec, own, lower, high, kind):
 
 @traced
 def _added(sums):
+    """Add the sums of the parts of a sub-block."""
     total = sums[0]
     for each in sums[1:]:
         total = Sums(total.xq + each.xq, total.q2 + each.q2)

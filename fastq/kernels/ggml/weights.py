@@ -53,6 +53,7 @@ def outweighs(spec, group):
     for i in range(0, spec.size * LANES, LANES):
         largest = v.maximum(largest, v.load(group.importance, i, F32))
     mean = v.load(group.means, 0, F32) if spec.of_rows else _divide(spec, group)
+    # not `>=`, which would pass over NaN
     return v.any_lane(~(largest * (v.constant(1, mean) + mean) < v.constant(_TOO_HEAVY, mean)))
 
 
@@ -67,6 +68,7 @@ def weigh(spec, group, first, count, mean, w):
 
 
 def _is_magnitude(block_format) -> bool:
+    """Return whether, without importance, the weight of a value grows with its magnitude, and not with its square."""
     return isinstance(block_format, SuperFormat) and block_format.has_minimum
 
 

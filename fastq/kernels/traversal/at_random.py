@@ -55,6 +55,7 @@ def _unit_size(kernel):
 def _piece(kernel, args):
     """Return how many units a piece has: whole runs where their range is taken."""
     if kernel.spec.range_scheme and not kernel.spec.block:
+        # blocks of the one row, or whole rows, which may end with a shorter block
         return DRAWN_TOGETHER - DRAWN_TOGETHER % v.select(args.outer == 1, args.block, args.length)
     return DRAWN_TOGETHER // _unit_size(kernel)
 

@@ -17,7 +17,10 @@ from fastq.kernels.traversal.streaming import can_stream, elements_to_line
 
 @traced
 def block_columns(spec, operands, args, units):
-    """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
+    """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first.
+
+    Of 20 columns, 8 a unit, a block has three units: unit 4 is the second one of block 1, its columns 8 to 15.
+    """
     operands = body.rebase(operands, args, units)
     vec = v.lanes_like(compute_lanes(spec, operands.scale, COLUMN_REGISTERS), operands.src)
     quarter = quarter_lanes(operands, vec)
@@ -70,6 +73,7 @@ def store_piece(spec, dst, i, y, streaming):
 
 @traced
 def _store_either(dst, i, y, streaming):
+    """Store y past the cache or into it, as is known only at run time."""
     if streaming:
         load_store.stream_elements(dst, i, y)
     else:
@@ -78,6 +82,11 @@ def _store_either(dst, i, y, streaming):
 
 @traced
 def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
+    """Take the parameters of columns of a block from their ranges, store them, and convert the columns by them.
+
+    The block has `rows` rows from row `first` on, the columns are as many as `vec` has lanes. Return whether there was
+    a NaN to report, and whether a range was infinite.
+    """
     src = operands.src
     dst = operands.dst
     i = first * args.inner + column

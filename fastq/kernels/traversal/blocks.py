@@ -170,6 +170,7 @@ def min_max_of_lanes(spec, x):
 
 @traced
 def _one_block(spec, operands, args, p):
+    """Take the parameters of block p from its range, store them, and convert the block; return the status."""
     vec = block_lanes(spec, operands.src)
     i = p * v.count(vec)
     x = load_elements(operands.src, i, vec)

@@ -45,9 +45,10 @@ def columns(spec, operands, args, units):
             if last - first < most:
                 rows = -(-(last - first) // args.inner)
                 width = rows * args.inner
-            beside = place_side_by_side(spec, operands, args, p, rows, room)
-            status |= _visit_rows(spec, beside, args, (p if args.merged == 1 else 0) - first, i, first, last, width)
-            merge_rows(operands, args, p, rows, beside)
+            placed = place_side_by_side(spec, operands, args, p, rows, room)
+            # parameters that were placed in a buffer begin with index 0
+            status |= _visit_rows(spec, placed, args, (p if args.merged == 1 else 0) - first, i, first, last, width)
+            merge_rows(operands, args, p, rows, placed)
             i = last
             first = last
             p = p + args.inner
@@ -193,12 +194,7 @@ def stream_row(spec, operands, args, p, i, end, vec):
 
 @traced
 def _stream_row(spec, operands, args, p, i, end, vec):
+    """Stream a row as `stream_row`, of operands without a reduction, where the call is large enough."""
     if not streams_row(spec, operands, args, i, end):
         return i, False
     return _stream_lines(spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec)
-
-
-# --- range and values in one pass: columns of a block ----------------------------------------------------------------
-
-
-# --- parameters alone -------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def identity_like(operands, x):
 
 @traced
 def _place_parameters(operands, args, p, rows, room):
+    """Return operands whose parameters, those from p on, are in a buffer, once for each of the merged rows."""
     if args.merged == 1:
         return operands
     scale, zero_point = parameter_bits(operands)
@@ -95,18 +96,18 @@ def _copied_lanes(pointer):
 
 
 @traced
-def merge_rows(operands, args, p, rows, beside):
+def merge_rows(operands, args, p, rows, placed):
     """Merge the results of rows side by side into those from p on."""
     if body.reduction_of(operands):
-        _merge_rows(operands, args, p, rows, beside)
+        _merge_rows(operands, args, p, rows, placed)
 
 
 @traced
-def _merge_rows(operands, args, p, rows, beside):
+def _merge_rows(operands, args, p, rows, placed):
     """Merge the second half of the rows into the first, as long as halves are whole groups; then row after row.
 
     Of 24 rows of 4 elements 12 are merged into the other 12. Half of these have 24 elements, which is no multiple of
-    16, so these 12 are merged one after the other.
+    16, so these 12 are merged one after the other. `placed` are the operands of `place_side_by_side`.
     """
     if args.merged == 1:
         return
@@ -116,18 +117,18 @@ def _merge_rows(operands, args, p, rows, beside):
     vec = _copied_lanes(operands[1])
     while rows == 2 * half and half * n % _COPIED == 0:
         for k in range(0, half * n, _COPIED):
-            both = body.load_state(beside, half * n + k, vec), body.load_state(beside, k, vec)
-            body.save_state(beside, k, body.merge_states(operands, *both))
+            both = body.load_state(placed, half * n + k, vec), body.load_state(placed, k, vec)
+            body.save_state(placed, k, body.merge_states(operands, *both))
         rows = half
         half = half // 2
     for k in range(0, n, _COPIED):
-        state = body.load_state(beside, k, vec)
+        state = body.load_state(placed, k, vec)
         for row in range(1, rows):
-            state = body.merge_states(operands, body.load_state(beside, row * n + k, vec), state)
-        body.save_state(beside, k, state)
+            state = body.merge_states(operands, body.load_state(placed, row * n + k, vec), state)
+        body.save_state(placed, k, state)
     for k in range(n):
         body.save_state(
             operands,
             p + k,
-            body.merge_states(operands, body.load_state(beside, k, one), body.load_state(operands, p + k, one)),
+            body.merge_states(operands, body.load_state(placed, k, one), body.load_state(operands, p + k, one)),
         )

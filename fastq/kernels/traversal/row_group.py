@@ -51,6 +51,7 @@ def visit_group(spec, operands, args, p, i, end, step):
 
 @traced
 def _visit(spec, operands, args, p, i, end, step):
+    """Visit `GROUP` rows as `visit_group`, in registers, the last of which may overlap the one before."""
     vec = register_lanes(operands)
     nan = False
     while i < end:

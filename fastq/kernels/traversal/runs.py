@@ -51,7 +51,10 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
 
 @traced
 def _piece(spec, dst, args):
-    """Return how many elements of dst are staged at a time: whole blocks where their range is taken."""
+    """Return how many elements of dst are staged at a time: whole blocks where their range is taken.
+
+    In several rows that means whole rows, each of which may end with a shorter block.
+    """
     most = 8 * PIECE_BYTES // dst.dtype.bitwidth
     if not spec.range_scheme:
         return most

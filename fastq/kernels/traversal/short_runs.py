@@ -28,8 +28,8 @@ def short_runs(spec, operands, args, units):
         run = i // size
         first = run * size
         end = min(first + args.merged * size, stop)
-        beside = _spread_parameters(operands, size, run, (end - first + size - 1) // size, room)
-        status |= columns.visit(spec, beside, args, -first, i, end)
+        spread = _spread_parameters(operands, size, run, (end - first + size - 1) // size, room)
+        status |= columns.visit(spec, spread, args, -first, i, end)  # element `first` has parameter 0 of these
         i = end
     return status
 

@@ -64,7 +64,7 @@ def deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Return a result in `out`, or as a new array in its own memory order; an array even if it is 0-d."""
     # contract 14.5
     out = np.empty_like(result, dtype) if out is None else out
-    if dtype.name in HALVES:
+    if dtype.name in HALVES:  # by one rounding: bfloat16 of ml_dtypes takes float64 by way of float32
         result = floats.encode(result, FLOAT_FORMATS[dtype.name], saturate=False).view(native(dtype))
     with np.errstate(over="ignore", under="ignore"):
         out[...] = result

@@ -311,9 +311,9 @@ def divergence(counts: NDArray[np.int64], size: int, quantized_bins: int) -> flo
         widths = np.diff(edges)
         interval = np.floor((edges[:-1] + widths / 2) * half / end)
         for j in range(half):
-            there = (interval == j) & (p > 0)
-            if not there.any():
+            filled = (interval == j) & (p > 0)
+            if not filled.any():
                 continue
-            q = (side[:size][interval == j].sum() or 1e-4) * widths[there] / widths[there].sum()
-            terms.append(np.sum(p[there] / total * np.log((p[there] / total) / (q / inside))))
+            q = (side[:size][interval == j].sum() or 1e-4) * widths[filled] / widths[filled].sum()
+            terms.append(np.sum(p[filled] / total * np.log((p[filled] / total) / (q / inside))))
     return math.fsum(terms)

@@ -60,10 +60,10 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
         )
     else:
         if convention.quotient == "reciprocal":
-            one = ftype.type(1) / scale
+            inverse = ftype.type(1) / scale
         else:
-            one = (1.0 / stored.astype(np.float64)).astype(ftype)
-        factor = in_half(one, half)
+            inverse = (1.0 / stored.astype(np.float64)).astype(ftype)
+        factor = in_half(inverse, half)
         if convention.fused and convention.zero_point_inside and ftype == np.float32:
             total = in_half(_fused_multiply_add(x, factor, zero_point), half)
             return round_to_integers(total, convention.rounding, bits, parts)
@@ -78,19 +78,20 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED, bits: 
 def _positions_by_format(x: Array, p: QParams, half: str, bits: Array | None) -> Array:
     """Return the steps for float codes and for formats with their own scales."""
     ftype = compute_dtype(x.dtype).type
-    own = p.dtype.block_size > 0
-    scale = broadcast_to_parts(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
+    has_own_scales = p.dtype.block_size > 0
+    scale = blocks.steps(p) if has_own_scales else p.scale.astype(ftype)
+    scale = broadcast_to_parts(scale, x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
         return floats.in_scales(x.astype(ftype), scale)
     ratios = (
         blocks.ratios(x.astype(ftype), scale, p, rules_of(p)[0], half)
-        if own
+        if has_own_scales
         else in_half(x.astype(ftype) / scale, half)
     )
     if not p.dtype.element:
         return round_to_integers(ratios, "half_even", bits)
     # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
-    adds_zero = not own and (p.dtype.packed or rules_of(p)[0].zero_point_inside)
+    adds_zero = not has_own_scales and (p.dtype.packed or rules_of(p)[0].zero_point_inside)
     return np.asarray(ratios + ftype(0) if adds_zero else ratios)
 
 

@@ -143,6 +143,7 @@ def _blocks_by_extent(x: Array, form: formats.ScaledFormat) -> Numbers:
         extent = x.max(axis=1) - least
     elif form.extent == "magnitude":
         extent = np.abs(extent)
+    # 0.0 is added to the difference of -0.0 and 0.0, which is -0.0
     scale = extent / F(form.steps) + F(0) if form.has_minimum else extent / F(form.steps)
     inverse = np.where(scale == 0, F(0), F(1) / scale)
     position = (columns - least) * inverse

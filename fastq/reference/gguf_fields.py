@@ -54,7 +54,7 @@ def unpack(blocks: Array, form: BlockFormat) -> Numbers:
         groups = words.view("<i8").reshape(len(blocks), field.words // field.stride, 1, field.stride)
         place = np.arange(field.parts)[:, None]
         if field.base == 3:
-            parts = (groups * 3**place % 256 * 3) >> 8
+            parts = (groups * 3**place % 256 * 3) >> 8  # the highest digit of what is left without those before
         else:
             parts = groups >> field.low + field.pitch * place & (1 << field.bits) - 1
         numbers_of_field = numbers[field.of][:, field.first : field.first + field.numbers]

@@ -59,11 +59,11 @@ class SubBlocks(NamedTuple):
 def lessen(x: Array, weights: Array | None, numbers: Numbers, form: BlockFormat) -> Numbers:
     """Return the numbers of blocks, replaced in sub-blocks where the new ones have less error."""
     # contract 22.1, 22.4 and 22.5
-    kept = pack(numbers, form)
+    stored = pack(numbers, form)
     w = np.ones_like(x) if weights is None else weights
-    numbers = unpack(kept, form)
+    numbers = unpack(stored, form)
     unit = _float(numbers["d"][:, 0]) if form.count("scales") else np.ones(len(x), F)
-    of_subs = (sub_blocks(numbers_of_blocks, form.sub) for numbers_of_blocks in (x, w, values(kept, form)))
+    of_subs = (sub_blocks(numbers_of_blocks, form.sub) for numbers_of_blocks in (x, w, values(stored, form)))
     for j, (part, of_part, old) in enumerate(zip(*of_subs, strict=True)):
         search = SubBlocks(form, part, of_part, unit)
         better, scale, low = _search(search, *_parameters(numbers, j, form), search.error(old))

@@ -99,8 +99,8 @@ def from_range(
         offset = _offset((lo, hi), scale, degenerate, convention, (first, last), half)
         scale, offset = (_in_single(scale), _in_single(offset)) if single else (scale, offset)
         return np.where(np.isinf(offset), ptype(np.inf), scale), np.asarray(offset)
-    other = convention.degenerate_zero_point if convention.zero_point == "integer" else "zero"
-    instead = {"lowest": first, "end": np.where(lo < 0, last, ptype(0))}.get(other, ptype(0))
+    rule_of_degenerate = convention.degenerate_zero_point if convention.zero_point == "integer" else "zero"
+    instead = {"lowest": first, "end": np.where(lo < 0, last, ptype(0))}.get(rule_of_degenerate, ptype(0))
     zero_point = np.where(degenerate, instead, _zero_point(lo, hi, scale, convention, first, last, half))
     return _in_single(scale) if single else scale, zero_point
 

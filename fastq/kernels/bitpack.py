@@ -84,8 +84,7 @@ def from_low_bits(value, form):
 
 
 def _in_order(kind: Bits, n: int) -> list[int]:
-    """Return which lane each of n lanes comes from when codes are put in order; `highest_first` turns each eight around.
-    """
+    """Return which lane each of n lanes comes from when codes are put in order: `highest_first` turns eights around."""
     return [k ^ 7 if kind.highest_first else k for k in range(n)]
 
 

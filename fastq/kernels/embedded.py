@@ -119,6 +119,7 @@ def _nan_refusal(conversion: EmbeddedConversion) -> str:
 
 
 def _wanted_codes(conversion: EmbeddedConversion | EmbeddedRequantization) -> str:
+    """Return the message for a zero point that is no code."""
     first, last = conversion.zero_points or (0, 0)
     return f"zero_point must be from {first} to {last} for {conversion.qtype}"
 
@@ -248,6 +249,9 @@ def _are_apart(x, out):
     first = x.ctypes.data
     second = out.ctypes.data
     return first >= second + out.nbytes or second >= first + x.nbytes
+
+
+# what may stand for `_are_apart` where it need not be asked
 
 
 @register_jitable

@@ -394,10 +394,10 @@ def _raised_to_reach_ends(spec, scale, size, steps, compute):
     if not spec.rule.range.tiny_scale_reaches:
         return scale
     normal, unit = _ends_of_few_digits(spec, compute)
-    few = v.convert(v.convert(scale, compute), v.lane_type(scale))
+    rounded = v.convert(v.convert(scale, compute), v.lane_type(scale))
     short = scale < v.constant(normal, scale)
-    short = short & (few * (steps + steps + v.constant(1, steps)) < size + size)
-    return v.select(short, few + v.constant(unit, scale), scale)
+    short = short & (rounded * (steps + steps + v.constant(1, steps)) < size + size)
+    return v.select(short, rounded + v.constant(unit, scale), scale)
 
 
 @traced
@@ -412,7 +412,7 @@ def _replace_degenerate(spec, scale, lo, compute):
     stored = FLOAT_FORMATS[range_rule.scale_half] if range_rule.scale_half else None
     mantissa = stored.mantissa if stored else 23 if compute == types.float32 else 52
     epsilon = 2.0**-mantissa
-    other = {"epsilon": epsilon, "floor": least, "value": least}.get(range_rule.degenerate, range_rule.degenerate)
+    replacement = {"epsilon": epsilon, "floor": least, "value": least}.get(range_rule.degenerate, range_rule.degenerate)
     if range_rule.scale_rounded:
         scale = v.convert(v.convert(scale, compute), within)
     magnitude = v.absolute(scale) if spec.rule.signed else scale
@@ -421,8 +421,8 @@ def _replace_degenerate(spec, scale, lo, compute):
     if range_rule.degenerate == "value":
         has_value = (v.absolute(lo) >= v.constant(least, lo)) & (v.absolute(lo) > v.constant(0, lo))
         return v.select(usable, scale, v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))), usable | by_formula
-    other = v.constant(stored.positive(other) if stored else other, scale)
-    return v.select(usable, scale, other), usable | by_formula
+    replacement = v.constant(stored.positive(replacement) if stored else replacement, scale)
+    return v.select(usable, scale, replacement), usable | by_formula
 
 
 @traced

@@ -16,15 +16,19 @@ from fastq.kernels.pointers import BitRoundOperands
 
 @traced
 def _row_of(magnitude, src):
-    """Return the row of the table for magnitudes: 1 for the least subnormal number, then one for each binade."""
+    """Return the row of the table for magnitudes: 1 for the least subnormal number, then one for each binade.
+
+    Of float16, rows 1 to 10 are those of subnormal numbers, whose binade a conversion to float tells, and row 11 is
+    that of the least normal number.
+    """
     wide, narrow = (types.float64, types.int64) if src.dtype.bitwidth == 64 else (types.float32, types.int32)
     mantissa = of_width(narrow.bitwidth)[0]
-    own = of_width(src.dtype.bitwidth)[0]
+    mantissa_of_src = of_width(src.dtype.bitwidth)[0]
     one = v.constant(1, magnitude)
     leading = v.bitcast(v.convert(magnitude | one, wide), narrow) >> v.constant(mantissa, narrow)
     subnormal = v.convert(leading - v.constant(of_width(narrow.bitwidth)[1] - 1, leading), src.dtype)
-    normal = (magnitude >> v.constant(own, magnitude)) + v.constant(own, magnitude)
-    return v.select(magnitude < v.constant(1 << own, magnitude), subnormal, v.convert(normal, src.dtype))
+    normal = (magnitude >> v.constant(mantissa_of_src, magnitude)) + v.constant(mantissa_of_src, magnitude)
+    return v.select(magnitude < v.constant(1 << mantissa_of_src, magnitude), subnormal, v.convert(normal, src.dtype))
 
 
 @traced

@@ -306,9 +306,9 @@ def _prepare_given(spec, operands, args, p, i, left, runs, memory):
     Of fewer runs than a register has lanes the last one is repeated, since nothing may be loaded beyond it.
     """
     n = batch_size(spec, operands)
-    many = compute_lanes(spec, operands.scale, 1)
+    lanes = compute_lanes(spec, operands.scale, 1)
     if runs == n:
-        scales, zero_points = parameters.load_parameters(spec, operands, args, p, many)
+        scales, zero_points = parameters.load_parameters(spec, operands, args, p, lanes)
         return prepare_lanes(spec, scales, in_lanes(zero_points, scales), args, memory, n)
     one = v.dtype_of(operands.scale)
     dtype = parameter_type(spec, operands.scale)
@@ -317,7 +317,7 @@ def _prepare_given(spec, operands, args, p, i, left, runs, memory):
     for k in range(n):
         j = p + min(k, runs - 1)
         scales[k], zero_points[k] = parameters.load_parameters(spec, operands, args, j, one)
-    vec = v.lanes_like(many, scales)
+    vec = v.lanes_like(lanes, scales)
     return prepare_lanes(spec, v.load(scales, 0, vec), v.load(zero_points, 0, vec), args, memory, n)
 
 

@@ -40,7 +40,7 @@ def count_run(spec, operands, args, p, i, end):
 def _count_piece(spec, operands, args, p, i, end):
     """Count the elements i..end, widening bins first if one is beyond them; return the status.
 
-    NaN counts as 0.0, or is taken from that count again if it is omitted. Elements with an infinite range are not
+    NaN counts as 0.0, or is taken from that count again if it is omitted. Where something is reported, nothing is
     counted.
     """
     lo, hi, nan = min_max(operands.src, i, end)
@@ -192,7 +192,7 @@ def _count(operands, i, end, first, width, partials, bits, reach, exponent):
 
 @traced
 def _count_narrow(operands, i, end, first, width, partials, bits, reach, exponent):
-    """Count in float32 if the width and the end of all bins are normal numbers there, else in float64."""
+    """Count in float32 if it has the reciprocal of the width and all quotients by the width, else in float64."""
     if abs(exponent) < 127 and reach < 127:
         _count_in(types.float32, operands, i, end, first, width, partials, bits, exponent)
     else:

@@ -113,7 +113,10 @@ LONGEST_BYTES = 63
 
 @traced
 def merge_short_runs(spec, operands, args, p, i, row_end, limit):
-    """Merge runs into their results, see `Body`."""
+    """Merge runs into their results, see `Body`: as many together as a square has rows, so that each has its own lane.
+
+    Rows that end with a shorter block are left to `_reduce_run`.
+    """
     size = args.block
     first = i
     status = 0
@@ -125,6 +128,7 @@ def merge_short_runs(spec, operands, args, p, i, row_end, limit):
     while i + (n - 1) * size + max(n, size) <= limit:  # registers may reach beyond the last one of these runs
         status |= _merge_square(spec, operands, p + (i - first) // size, i, size, vec, memory)
         i += n * size
+    # the row of the next run ends a whole number of rows after the one given
     return (i - first) // size, i, row_end + ((i - row_end) // args.length + 1) * args.length, status
 
 

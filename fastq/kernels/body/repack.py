@@ -53,7 +53,7 @@ def row_bytes(pointer, length):
 
 @traced
 def row_at(pointer, row, length):
-    """Return a pointer to a row."""
+    """Return a pointer to a row; each row begins on a whole byte."""
     first = v.advance(v.cast_pointer(pointer, types.uint8), row * row_bytes(pointer, length))
     return v.cast_pointer(first, pointer.dtype)
 

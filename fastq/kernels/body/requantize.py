@@ -35,6 +35,7 @@ def _lanes(pointer, n):
 
 @traced
 def _bias_at(spec, operands, p):
+    """Return the bias of channel p, None where there is none."""
     return operands.bias[p] if spec.bias else None
 
 

@@ -252,10 +252,10 @@ def _fit_points(spec, part, largest, scale):
             point = v.load(part.tried, k, I32)
             point = point | off if spec.takes_always else point
             v.store(part.chosen, k, v.select(better, point, v.load(part.chosen, k, I32)))
-    some = none
+    all_points = none
     for k in range(0, codes, LANES):
-        some = some | v.load(part.chosen, k, I32)
-    again = ((some & off) == off) & (scale > zero)
+        all_points = all_points | v.load(part.chosen, k, I32)
+    again = ((all_points & off) == off) & (scale > zero)
     if v.any_lane(again):
         _take_points(spec, part, one / scale, scale)
         for k in range(0, codes, LANES):
@@ -340,11 +340,11 @@ def _nearest_point(spec, points, start, stop, own):
     best = _INFINITY
     point = points[start]
     for n in range(start, stop, LANES):
-        these = v.load(points, n, I32)
+        candidates = v.load(points, n, I32)
         error = v.full(0.0, F32)
         for i in range(spec.width):
             terms = _terms(levels, x[i * LANES], weights[i * LANES])
-            error = error + permute(terms, these >> v.constant(bits * i, these))
+            error = error + permute(terms, candidates >> v.constant(bits * i, candidates))
         error = v.select(lanes < v.full(stop - n, I32), error, beyond)
         least = v.reduce_min(error)
         if least < best:

@@ -98,12 +98,12 @@ def for_each_sub(count):
 def _store_ranged_codes(spec, group, numbers, fit, start, stop):
     """Write the codes of a sub-block by the stored parameters; if the stored scale is 0, by those of its fit."""
     no_step = fit.scale == v.full(0.0, F32)
-    some = v.any_lane(no_step)
+    any_without_step = v.any_lane(no_step)
     for i in range(start, stop, LANES):
         value = v.load(group.x, i, F32)
         code = nearest((value + fit.negated_minimum) / fit.scale)
         code = v.minimum(v.maximum(code, v.constant(0, code)), v.constant(spec.steps, code))
-        if some:
+        if any_without_step:
             code = v.select(no_step, range_code(fit, value, spec.steps), code)
         v.store(numbers.codes, i, v.convert(code, types.uint8))
 
@@ -204,13 +204,13 @@ def _store_signed_codes(spec, group, numbers, fit, start, stop):
     """Write the codes of a sub-block by the scale as it is stored, by that of its fit where it is 0."""
     steps = spec.steps
     no_step = fit.scale == v.full(0.0, F32)
-    some = v.any_lane(no_step)
+    any_without_step = v.any_lane(no_step)
     for i in range(start, stop, LANES):
         value = v.load(group.x, i, F32)
         code = nearest(value / fit.scale)
         code = v.minimum(v.maximum(code, v.constant(-steps, code)), v.constant(steps - 1, code))
         code = code + v.constant(steps, code)
-        if some:
+        if any_without_step:
             fitted = code_of_signed_fit(fit, value, steps)
             if spec.in_turn:
                 fitted = v.convert(v.load(numbers.codes, i, U8), types.int32)

@@ -208,11 +208,11 @@ def ternary(spec, group, numbers):
     zero = v.full(0.0, F32)
     inverse = v.select(d == zero, zero, v.constant(1, d) / d)
     is_tiny = inverse == v.full(float("inf"), F32)  # ggml multiplies by it: each code is `of_tiny`
-    other = v.select(is_tiny, v.full(spec.block_format.of_tiny, I32), v.full(1, I32))
+    code_between = v.select(is_tiny, v.full(spec.block_format.of_tiny, I32), v.full(1, I32))
     inverse = v.select(is_tiny, zero, inverse)
     for i in range(0, spec.size * LANES, LANES):
         position = v.load(group.x, i, F32) * inverse
-        code = v.select(position >= v.full(0.5, F32), v.full(2, I32), other)
+        code = v.select(position >= v.full(0.5, F32), v.full(2, I32), code_between)
         code = v.select(position <= v.full(-0.5, F32), v.full(0, I32), code)
         v.store(numbers.codes, i, v.convert(code, types.uint8))
     v.store(numbers.d, 0, half(spec, d))

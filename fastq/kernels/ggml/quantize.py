@@ -109,26 +109,27 @@ def load_importance(spec, operands, args, p, blocks, context):
     """Transpose the importance of the columns of sixteen blocks, if there is one.
 
     Formats of 32 values also get the mean square of the row of each block: `row` is the one of the last block of the
-    group before.
+    group before, or -1, whose mean square need not be computed again.
     """
     return _load_importance(spec, operands, args, p, blocks, context) if spec.weighted else -1
 
 
 @traced
 def _load_importance(spec, operands, args, p, blocks, context):
+    """Do what `load_importance` says, and return the row of the last block."""
     row, src, offsets, importance, means = context
     for k in range(LANES):
         block = p + min(k, blocks - 1)
-        this = block // args.row_blocks
+        row_of_block_k = block // args.row_blocks
         place = block % args.row_blocks
         if spec.of_rows:
-            if this == row:
+            if row_of_block_k == row:
                 means[k] = means[(k - 1) % LANES]
             else:
-                row_of_block = v.advance(src, this * args.row_blocks * spec.size)
+                row_of_block = v.advance(src, row_of_block_k * args.row_blocks * spec.size)
                 means[k] = _mean_square_in_order(spec, row_of_block, args.row_blocks)
-        row = this
-        offsets[k] = (this // args.alike_rows * args.row_blocks + place) * spec.size
+        row = row_of_block_k
+        offsets[k] = (row_of_block_k // args.alike_rows * args.row_blocks + place) * spec.size
     for i in range(0, spec.size, LANES):
         for k in range(LANES):
             v.store(importance, (i + k) * LANES, v.load(operands.importance, offsets[k] + i, F32))

@@ -52,8 +52,8 @@ def quantize_splits(spec, group, numbers):
     for j in range(spec.size // spec.sub):
         x = v.advance(group.x, j * spec.sub * LANES)
         weigh(spec, group, j * spec.sub, spec.sub, mean, w)
-        here = v.advance(points, j * codes)
-        scale = _fit_split(spec, x, w, here, v.advance(numbers.signs, j * spec.parts * LANES))
+        points_of_sub = v.advance(points, j * codes)
+        scale = _fit_split(spec, x, w, points_of_sub, v.advance(numbers.signs, j * spec.parts * LANES))
         v.store(scales, j * LANES, scale)
         most = v.maximum(most, scale)
     unit = store_scales(spec, scales, most, numbers)
@@ -67,7 +67,11 @@ def quantize_splits(spec, group, numbers):
 
 @traced
 def _fit_split(spec, x, w, points, signs):
-    """Write the points and signs of sub-blocks, and return their scales."""
+    """Write the points and signs of sub-blocks, and return their scales.
+
+    The best split gives each value a level; where no point of the grid has these levels, the nearest one is taken, and
+    the scale is fitted again. A negative scale turns levels and signs.
+    """
     zero = v.full(0.0, F32)
     none = v.full(0, I32)
     one = v.full(1, I32)
@@ -88,7 +92,7 @@ def _fit_split(spec, x, w, points, signs):
     high = (split >> v.constant(_HIGH, split)) & v.constant(0xFF, split)
     downwards = split >> v.constant(_SHIFTS, split)
     v.store(steps, 0, scale)
-    some = none
+    all_points = none
     for k in range(spec.sub // spec.width):
         place = none
         for i in range(spec.width):
@@ -102,9 +106,9 @@ def _fit_split(spec, x, w, points, signs):
         v.store(bases, 0, _base(is_down))
         own = v.advance(x, k * spec.width * LANES), v.advance(w, k * spec.width * LANES), steps, bases
         take_points_at(spec, place, own, v.advance(points, k * LANES))
-        some = some | v.load(points, k * LANES, I32)
+        all_points = all_points | v.load(points, k * LANES, I32)
     sums = _point_sums(spec, x, w, points, signs, Sums(zero, zero), v.full(1.0, F32))
-    again = ((some & v.constant(OFF, some)) != none) & (sums.xq > zero) & (sums.q2 > zero)
+    again = ((all_points & v.constant(OFF, all_points)) != none) & (sums.xq > zero) & (sums.q2 > zero)
     scale = v.select(again, sums.xq / sums.q2, scale)
     for k in range(0, spec.sub // spec.width * LANES, LANES):
         v.store(points, k, v.select(is_zero, v.full(spec.first_point, I32), v.load(points, k, I32)))
@@ -148,8 +152,8 @@ def _fit_unit(spec, group, numbers, memory, unit):
         code = v.convert(v.load(numbers.scales, j * LANES, U8), types.int32)
         odd = v.convert(code + code + v.constant(1, code), types.float32)
         x = v.advance(group.x, j * spec.sub * LANES)
-        here = v.advance(points, j * (spec.sub // spec.width) * LANES)
-        sums = _point_sums(spec, x, w, here, v.advance(numbers.signs, j * spec.parts * LANES), sums, odd)
+        points_of_sub = v.advance(points, j * (spec.sub // spec.width) * LANES)
+        sums = _point_sums(spec, x, w, points_of_sub, v.advance(numbers.signs, j * spec.parts * LANES), sums, odd)
     return v.select(sums.q2 > zero, sums.xq / sums.q2, unit)
 
 
@@ -176,15 +180,19 @@ def _store_ranks(spec, x, ranks):
 
 @traced
 def _sum_up(spec, x, w, ranks, runs):
-    """Write running sums, those of each part of a sub-block after the other."""
-    own = spec.sub // spec.parts
+    """Write running sums, those of each part of a sub-block after the other, each of them from a 0 on.
+
+    A value of another part adds nothing at its rank. With two parts of 8 values, a run has 17 sums: the value of rank 3
+    in part 1 is written at place 17 + 1 + 3, and is in all sums from there on.
+    """
+    part_size = spec.sub // spec.parts
     size = (spec.sub + 1) * LANES
     for i in range(0, spec.parts * size, LANES):
         v.store(runs.x, i, v.full(0.0, F32))
         v.store(runs.w, i, v.full(0.0, F32))
     products = v.scratch(LANES, types.float32)
     for i in range(spec.sub):
-        start = LANES + i // own * size
+        start = LANES + i // part_size * size
         v.store(products, 0, v.load(w, i * LANES, F32) * v.load(x, i * LANES, F32))
         for lane in range(LANES):
             place = start + ranks[i * LANES + lane] * LANES + lane
@@ -206,25 +214,25 @@ def _best_split(spec, runs, scales, splits):
     sums_of = _sums_from_total if spec.from_total else _sums_of_parts
     upper = [v.scratch(_RUN, types.float32) for _ in range(4)]
     for lane in range(0, LANES, kind.n):
-        own = tuple([v.advance(each, lane) for each in (runs.x, runs.w, *upper)])
-        _store_upper(spec, own, kind)
+        memory_of_lanes = tuple([v.advance(each, lane) for each in (runs.x, runs.w, *upper)])
+        _store_upper(spec, memory_of_lanes, kind)
         zero = v.full(0.0, kind)
         scale = zero
         best = v.full(_LEAST, kind)
         split = v.full(-1, v.lanes(splits))
         for low in range(spec.sub + 1):
-            lower = _lower(spec, own, low, kind)
+            lower = _lower(spec, memory_of_lanes, low, kind)
             for high in range(low, spec.sub + 1):
-                every = sums_of(spec, own, lower, high, kind)
-                better = _is_better(every[0], best)
-                for sums in every[1:]:
+                sums_of_shifts = sums_of(spec, memory_of_lanes, lower, high, kind)
+                better = _is_better(sums_of_shifts[0], best)
+                for sums in sums_of_shifts[1:]:
                     better = better | _is_better(sums, best)
                 if v.any_lane(better):
-                    for shifts, sums in enumerate(every):
+                    for shifts, sums in enumerate(sums_of_shifts):
                         better = (sums.q2 > zero) & _is_better(sums, best)
                         fitted = sums.xq / sums.q2
-                        this = v.full(low | high << _HIGH | shifts << _SHIFTS, v.lanes(splits))
-                        new = fitted, fitted * sums.xq, this
+                        candidate = v.full(low | high << _HIGH | shifts << _SHIFTS, v.lanes(splits))
+                        new = fitted, fitted * sums.xq, candidate
                         scale, best, split = select_each(better, new, (scale, best, split))
         v.store(scales, lane, scale)
         v.store(splits, lane, split)
@@ -248,7 +256,11 @@ def _numbers(kind):
 
 @traced
 def _store_upper(spec, own, kind):
-    """Write what depends on the second place of splits."""
+    """Write what depends on the second place of splits.
+
+    `own` has pointers for the lanes that are looked at together: to the running sums of x and of w, and to memory for
+    up to four terms, which `_sums_of_parts` and `_sums_from_total` read.
+    """
     _, less, more = _numbers(kind)
     x, w, *upper = own
     size = (spec.sub + 1) * LANES

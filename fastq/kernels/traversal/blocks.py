@@ -46,19 +46,19 @@ def blocks(spec, operands, args, units):
     p = units.start
     stop = units.stop
     status = 0
-    ready = False
+    following_are_prepared = False  # if they are not, they are converted one by one
     out = operands
     if p <= stop - n:
-        ready, status = _prepare_blocks(spec, operands, args, p, now)
+        following_are_prepared, status = _prepare_blocks(spec, operands, args, p, now)
     while p <= stop - n:
-        now_ready = ready
+        are_prepared = following_are_prepared
         if p + n <= stop - n:
-            ready, reported = _prepare_blocks(spec, operands, args, p + n, following)
+            following_are_prepared, reported = _prepare_blocks(spec, operands, args, p + n, following)
             status |= reported
         if streaming:
             staged = v.advance(v.cast_pointer(write_pointer(stage), v.dtype_of(dst)), -p * size)
             out = with_results(operands, staged)
-        if now_ready:
+        if are_prepared:
             _convert_blocks(spec, out, p, now)
         else:
             for k in range(n):

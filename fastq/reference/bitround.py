@@ -16,7 +16,11 @@ _LOG10 = np.frompyfunc(math.log10, 1, 1)  # NumPy's own is not that of C
 
 @np.errstate(invalid="ignore")
 def round_to_kept_bits(x: Array, asked: BitRounding) -> Array:
-    """Return x rounded to the bits that are kept of each element, NaN as it is."""
+    """Return x rounded to the bits that are kept of each element, NaN and infinities as they are.
+
+    What is rounded are the bits without the sign, as whole numbers: a carry out of the significand goes to the
+    exponent.
+    """
     # contract 23.1, 23.4 and 23.5
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type
     bits = x.view(unsigned)

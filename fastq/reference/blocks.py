@@ -43,7 +43,11 @@ def scale_of_blocks(
 
 
 def _exponents_of_blocks(largest: Array, qtype: QType, convention: Convention, half: str) -> Array:
-    """Return the exponents of scales that are powers of two."""
+    """Return the exponents of scales that are powers of two.
+
+    They come from the largest magnitude, less the exponent of the largest number of an element, or from the quotient of
+    both, and are rounded as the convention says.
+    """
     form = FLOAT_FORMATS[qtype.element] if qtype.element else None
     size, emax = largest, form.emax if form else 0
     if convention.exponent == "ceil_of_quotient":

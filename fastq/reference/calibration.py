@@ -163,6 +163,7 @@ class Calibrator:
             of_bins = np.ldexp((edges[:-1] + edges[1:]) / 2, exponent)  # finite, as no edge needs to be
             middles[index] = np.clip(of_bins, lo[index], hi[index])
         middles = middles.astype(self.compute)
+        # of an array that has channels in front, as counts have
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
         for k in range(grid, 0, -1):
             low, high = ((end * (k / grid)).astype(self.compute).astype(np.float64) for end in (lo, hi))
@@ -285,7 +286,7 @@ def octave_of(k: int, bins: int) -> int:
 def bin_in_wider_ones(k: int, bins: int) -> int:
     """Return the bin of bin k's elements in a histogram with e larger by one, whose bins are twice as wide."""
     # contract 17.3
-    bins_of_octave = bins // octave_of(bins, bins)
+    bins_of_octave = bins // octave_of(bins, bins)  # the octave after the last bin is the number of octaves
     return k // 2 if k < 2 * bins_of_octave else k - bins_of_octave
 
 

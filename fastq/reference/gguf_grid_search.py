@@ -38,7 +38,11 @@ def nearest_odd(multiple: Array, count: int) -> Array:
 
 
 def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
-    """Scales, codes and signs of sub-blocks; axis 0 of x are the values of one."""
+    """Return scales, codes and signs of sub-blocks, of which each is a column of x and of the results.
+
+    Magnitudes get the nearest points under each candidate of a scale. Points that are off their positions, or all, are
+    taken again by the best scale, which is fitted to them. A negative scale turns all signs.
+    """
     search = form.search
     steps = F(2 * len(form.grid.levels) - 1)
     assert isinstance(search, PointSearch)

@@ -54,7 +54,11 @@ def _sums(x: Array, w: Array, q: Array) -> tuple[Array, Array]:
 
 
 def _fit(x: Array, w: Array, form: GridFormat) -> tuple[Array, Array, Array]:
-    """Scales, codes and shifts of sub-blocks; axis 0 of x are the values of one."""
+    """Return scales, codes and shifts of sub-blocks, of which each is a column of x and of the results.
+
+    Where the best split has levels that are no point of the grid, the nearest point is taken, and the scale is fitted
+    again. A negative scale turns levels and shifts.
+    """
     search = form.search
     assert isinstance(search, SplitSearch)
     parts = form.count("signs") // form.count("scales")

@@ -45,6 +45,7 @@ def from_range(
     ftype = convention.computes_in(lo.dtype).type
     ptype = np.float64 if convention.parameter_type == "float64" else ftype
     lo, hi = lo.astype(ptype), hi.astype(ptype)
+    # of the range itself: below it is widened
     smallest = lo
     farthest = -np.abs(lo)
     if convention.includes_zero or symmetric:

@@ -141,7 +141,8 @@ def _units_of_one(p: QParams, parameters: RangeParameters, ftype: np.dtype[Any])
     steps = (blocks.steps(p) if p.dtype.block_size else np.abs(p.scale)).astype(ftype)
     if p.tensor_scale is not None:
         steps = np.asarray(steps * p.tensor_scale.astype(ftype))
-    largest = form.emax if form else bits - 6 if p.dtype.block_size else bits
+    # mxint8 has codes in 64ths
+    largest = form.emax if form else bits - blocks.MXINT8_DIGITS if p.dtype.block_size else bits
     info = np.finfo(ftype)
     exponents = np.where(np.isnan(steps), info.maxexp, np.maximum(np.frexp(steps)[1], info.minexp) - 1).astype(np.int64)
     return np.asarray(

@@ -169,6 +169,7 @@ def steps_from_base(spec, x, s):
     elif rule.quotient == "divide":
         ratio = x / s.scale
     elif rule.by_range:
+        # `above` is how many steps the range of all codes has, since steps are counted from the first code
         nothing = v.constant(0, s.factor)  # the width of a constant: all values get the first code, later ones too
         steps = x / s.factor * s.above if rule.quotient == "range" else x * s.above / s.factor
         ratio = v.select(s.factor == nothing, nothing, steps)
@@ -203,7 +204,8 @@ def unclamped_code(spec, x, s):
 def code_value(spec, x, s, lowest, highest, numbers=None):
     """Clamp `unclamped_code` to `lowest..highest`, floats.
 
-    Infinities and whatever lies far out of range saturate; NaN gives `lowest`.
+    Infinities and whatever lies far out of range saturate; NaN gives `lowest`. With numbers of `draw` steps are
+    clamped, and then rounded at random by these.
     """
     dtype = compute_type(spec, s.scale)
     if numbers is not None:
@@ -390,7 +392,7 @@ def value_of_steps(spec, steps, s):
     if rule.middle:
         steps = value_in_half(spec, steps + v.constant(0.5, steps))
     if rule.by_range:
-        return steps / s.above * s.factor + s.zero_point
+        return steps / s.above * s.factor + s.zero_point  # `above` as in `steps_from_base`
     if rule.divides_steps:
         return steps / s.factor + s.zero_point
     return value_in_half(spec, steps * s.scale) + s.zero_point if rule.zero == "offset" else steps * s.scale

@@ -55,7 +55,7 @@ def with_results(operands, dst):
 
 @traced
 def parameter_bits(operands):
-    """Return pointers to the bits of scales and of zero points."""
+    """Return pointers to the bits of scales and of zero points: copies need not know their formats."""
     return _as_bits(operands.scale), _as_bits(operands.zero_point)
 
 

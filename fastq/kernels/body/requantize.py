@@ -44,6 +44,7 @@ def _make_visitor(words):
 
     @traced
     def piece(context, i, vec):
+        """Return the codes of the lanes from i on, as `stream_by_lines` takes them: nothing is reported."""
         spec, operands, p, bounds = context
         prefetch_lanes(operands.src, i + prefetch_distance(operands.src), vec)
         kind = v.with_lane_type(vec, types.int64)
@@ -56,6 +57,7 @@ def _make_visitor(words):
 
     @traced
     def visit_whole(context, i, end, kind):
+        """Write the codes of whole Vecs from i on, and return where the rest begins."""
         while i + v.count(kind) <= end:
             v.store(context[1].dst, i, piece(context, i, kind)[0])
             i += v.count(kind)

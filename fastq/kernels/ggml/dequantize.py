@@ -197,7 +197,11 @@ def _on_the_stack(builder, value, element: ir.IntType):
 
 
 def _signs(builder, form: GridFormat, src):
-    """Emit a byte of signs for each eight values."""
+    """Emit a byte of signs for each eight values.
+
+    A format may store eight, or seven, which the eighth one makes an even number of minus signs, or one for all values
+    of a part of the block.
+    """
     count = form.count("signs")
     signs = emit_numbers(builder, form, "signs", src, 0, count)
     if form.width("signs") == 1:

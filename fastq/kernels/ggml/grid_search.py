@@ -230,7 +230,11 @@ def code_of(point):
 
 @traced
 def _fit_points(spec, part, largest, scale):
-    """Write the points of sub-blocks, and return their scales: those given, if no candidate counts."""
+    """Write the points of sub-blocks, and return their scales: those given, if no candidate counts.
+
+    Candidates give the largest magnitude a number close to the last one, `steps`. A point has the bit `OFF` if it is
+    not at the position of its values: such points, or all where the format says so, are taken again by the best scale.
+    """
     zero = v.full(0.0, F32)
     none = v.full(0, I32)
     codes = spec.sub // spec.width * LANES

@@ -351,7 +351,11 @@ def store_two(x, i, count, value):
 
 @traced
 def fit_positive(x, w, codes, count, steps):
-    """Fit a scale for numbers that are not negative, and write their codes as floats: bytes, mostly 0..steps."""
+    """Fit a scale for numbers that are not negative, and write their codes as floats: bytes, mostly 0..steps.
+
+    The first scale is the best of some trials; then one code after the other is changed if that reduces the error, five
+    times over. Sums have codes as they were before they became bytes, as in ggml.
+    """
     zero = v.full(0.0, F32)
     most = v.full(steps, I32)
     largest = zero

@@ -284,7 +284,10 @@ def _difference(kind, number):
 
 @traced
 def _lower(spec, own, low, kind):
-    """Return what depends on the first place of splits, for each part."""
+    """Return what depends on the first place of splits, for each part.
+
+    That is the running sums of x and w up to there, and the sums for numbers shifted up and for those shifted down.
+    """
     _, less, more = _numbers(kind)
     size = (spec.sub + 1) * LANES
     parts = []

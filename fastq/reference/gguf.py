@@ -28,7 +28,7 @@ from fastq.system.dtypes import Array
 __all__ = ["dequantize", "quantize"]
 
 TOO_LARGE = F(2.0**36)  # for searches, whose sums of products must be finite
-TOO_HEAVY = F(2.0**90)
+TOO_HEAVY = F(2.0**90)  # for them, of weights
 BYTES = np.dtype(np.uint8)
 
 

@@ -227,6 +227,7 @@ def _copy(x):
 
 @register_jitable
 def _move_flat(new, out):
+    """Write a new array to a contiguous one of the same shape."""
     source = new.ravel()
     target = out.ravel()
     for k in range(source.size):

@@ -337,6 +337,7 @@ def float_quotient_prepared(spec, x, s):
     form = spec.code
     if _casts(spec) or _adds_zero(spec) or spec.rule.operation_half or not _is_corrected(x):
         return float_quotient(spec, x, s.scale)
+    # four times the largest number is rounded to infinity or NaN, like all beyond it
     limit = v.constant(form.format.max if form.saturate else 4 * form.format.max, x) * s.scale
     return _signed_like(quotient(v.maximum(-limit, v.minimum(limit, x)), s), x)  # of NaN itself, in this order
 

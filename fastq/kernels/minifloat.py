@@ -250,7 +250,7 @@ def _encode_by_units(x, form, numbers=None, ties="even"):
     drop = mantissa - float_format.mantissa
     word = v.bitcast(x, integer)
     magnitude = v.bitcast(word & v.constant((1 << (integer.bitwidth - 1)) - 1, word), x.dtype)
-    most = float_format.max if form.saturate else 2 * float_format.max
+    most = float_format.max if form.saturate else 2 * float_format.max  # its code is beyond the largest one, too
     bounded = v.minimum(magnitude, v.constant(most, x))  # of NaN the limit
     exponent = _exponent_of(bounded, form)
     if numbers is None:

@@ -377,6 +377,7 @@ def _by_range(spec, operands, args, p, i, end):
 
 @traced
 def _convert_run_at(spec, operands, args, p, i, end):
+    """Convert i..end by the parameters with index p, or by its own range; return the status."""
     return (_by_range if spec.range_scheme else _by_parameters)(spec, operands, args, p, i, end)
 
 

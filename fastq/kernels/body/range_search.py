@@ -482,6 +482,7 @@ def _add_power(spec, units, weight, total):
 
 @traced
 def _multiply_and_add(a, b, total):
+    """Return ``a * b + total`` of whole numbers: while these are exact, one rounding or two give the same."""
     return v.fma(a, b, total) if formulas.HAS_FMA else a * b + total
 
 

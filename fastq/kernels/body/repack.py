@@ -115,7 +115,7 @@ _stream_lines = stream_by_lines(_prefetch_and_load_codes)
 
 @traced
 def _widest(spec, src, dst):
-    """Vec type of the elements of a turn: a register of the wider ones, or as many as fill a register with bits."""
+    """Vec type of the elements of a turn: a register of the wider ones, or 64 elements, whose bits fill a word."""
     return v.lanes(src, dst) if spec.op == "repack" else v.Vec(src.dtype, 64)
 
 

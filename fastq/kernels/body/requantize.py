@@ -106,12 +106,14 @@ def _bounds(args):
 
 @traced
 def _requantize_run(spec, operands, args, p, i, end):
+    """Requantize a run of one channel, whose words have index p; return the status."""
     visit_run(spec, operands, p, _bounds(args), i, end, args.streaming)
     return 0
 
 
 @traced
 def _requantize_row(spec, operands, args, p, i, end):
+    """Requantize a piece of a row, in which element j has the words p + j; return the status."""
     _visit_row(spec, operands, p, _bounds(args), i, end, streams_row(spec, operands, args, i, end))
     return 0
 

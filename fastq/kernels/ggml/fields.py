@@ -53,6 +53,7 @@ def _runs(field: Field, most: int) -> Iterator[tuple[int, int, list[int]]]:
 
 
 def _splat(kind: ir.Type, number: int) -> ir.Constant:
+    """Return a constant with a number in each lane; of a scalar type the number itself."""
     return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
 
 

@@ -42,6 +42,7 @@ def in_pieces(run: Callable[..., Any]):
 
 @traced
 def _with_numbers(operands, numbers):
+    """Return operands that have the numbers themselves in place of what these are drawn by."""
     return operands._replace(noise=numbers)
 
 

@@ -43,6 +43,7 @@ def magnitudes_of(x, n):
 
 @traced
 def _largest_bits(x, n):
+    """Return the bits of the largest magnitudes of lanes that are n apart: as integers they have the same order."""
     if x.n == v.literal(n):
         return v.bitcast(v.absolute(x), types.int32 if x.dtype == types.float32 else types.int64)
     return v.maximum(_largest_bits(v.lower(x), n), _largest_bits(v.upper(x), n))

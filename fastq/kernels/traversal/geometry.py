@@ -61,7 +61,10 @@ def runs_until(args, i, left, limit):
 
 @traced
 def batch_length(args, left, runs, most):
-    """Return the batch size, at most `runs`: `most`, or `most - 1` if the next run would be a lone tail."""
+    """Return the batch size, at most `runs`: `most`, or `most - 1` if the next run would be a lone tail.
+
+    A tail may be written by a register that begins in the block before: both have to be in one batch.
+    """
     if runs <= most:
         return runs
     return most - 1 if tail_size(args) < args.block and (left - most) % args.blocks == 1 else most

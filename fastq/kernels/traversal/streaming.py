@@ -61,6 +61,7 @@ def streams_row(spec, operands, args, i, end):
 
 @traced
 def _of_any_lane(reported):
+    """Return whether a lane of a mask is true; a status, which has no lanes, as it is."""
     return v.any_lane(reported) if isinstance(reported, v.Vec) else reported
 
 
@@ -74,6 +75,7 @@ def stream_by_lines(piece: Callable[..., Any]):
 
     @traced
     def stream_all(spec, context, src, dst, i, end, vec):
+        """Write pieces into the cache up to the first line, which the last may reach into; then lines past it."""
         line = v.lanes_of_line(src, dst)
         first = i if is_whole_lines(src, dst, i, end) else i + elements_to_line(dst, i)
         if first + v.count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on

@@ -90,7 +90,7 @@ def tensor_scale(largest: Array, qtype: QType, convention: Convention) -> NDArra
 
 
 def steps(p: QParams) -> NDArray[np.float64]:
-    """Return the scales as numbers."""
+    """Return the scales as numbers, decoded from the format that they are stored in."""
     return floats.decode(p.scale, FLOAT_FORMATS[p.dtype.scale_element])
 
 
@@ -112,7 +112,7 @@ def ratios(x: Array, scale: Array, p: QParams, convention: Convention, half: str
 
 @np.errstate(over="ignore", under="ignore")
 def value_steps(p: QParams) -> NDArray[np.float32]:
-    """Return the factor of a code."""
+    """Return the factor of a code: the scale, times that of the array if there is one; in mxint8 a 64th of it."""
     # contract 12.4
     scale = steps(p).astype(np.float32)
     if not p.dtype.has_tensor_scale:

@@ -45,7 +45,7 @@ def _fraction(digits: Array) -> Array:
 
 
 def unpack(blocks: Array, form: BlockFormat) -> Numbers:
-    """Return the numbers of blocks."""
+    """Return the numbers of blocks by the names of fields: undoes `pack`."""
     numbers = {of: np.zeros((len(blocks), form.count(of)), np.int64) for of in {field.of for field in form.fields}}
     for field in form.fields:
         words = np.zeros((len(blocks), field.words, 8), np.uint8)

@@ -16,7 +16,10 @@ from fastq.system.dtypes import Array
 
 
 def quantize_points(x: Array, importance: Array | None, form: GridFormat) -> Numbers:
-    """Return the numbers of blocks."""
+    """Return the numbers of blocks whose codes are points of a grid, for magnitudes, and whose values have signs.
+
+    The scale of a sub-block is an odd multiple of the unit.
+    """
     assert isinstance(form.search, PointSearch)
     if importance is not None:
         weights = weights_of(x, importance, form.search.spread)

@@ -28,7 +28,7 @@ class SubBlocks(NamedTuple):
     unit: Array
 
     def step(self, scale: Array) -> Array:
-        """Return the factor of codes."""
+        """Return the factor of the numbers of codes, from a scale that is a float or a code."""
         if isinstance(self.form, Float4Format):
             return float_steps(scale.astype(np.int64), self.form)
         return np.asarray(self.unit * scale)
@@ -126,7 +126,7 @@ def _numbers(candidates: Candidates) -> Iterator[np.float32]:
 
 
 def _trials(search: SubBlocks, scale: Array) -> Iterator[Parameters]:
-    """Yield parameters to try, as they are stored."""
+    """Yield parameters to try, as they are stored: of ranges whose ends move inwards, or of several scales."""
     x = search.x
     form = search.form
     zero = np.zeros_like(scale)

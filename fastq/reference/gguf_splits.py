@@ -17,7 +17,7 @@ SHIFT = F(0.125)  # of levels, up or down
 
 
 def quantize_splits(x: Array, importance: Array | None, form: GridFormat) -> Numbers:
-    """Return the numbers of blocks."""
+    """Return the numbers of blocks whose values have three levels, shifted up or down by the sign of each part."""
     search = form.search
     assert isinstance(search, SplitSearch)
     weights = x * x if importance is None else weights_of(x, importance, 2)

@@ -155,7 +155,7 @@ def _signed_unit_and_codes(scales: Array, form: SuperFormat) -> tuple[Array, Arr
 
 
 def quantize_codebook(x: Array, importance: Array | None, form: CodebookFormat) -> Numbers:
-    """Return the numbers of blocks."""
+    """Return the numbers of blocks of a codebook: of one sub-block, or of eight with codes for scales."""
     # contract 20.1
     parts = sub_blocks(x, form.sub)
     weights = sub_blocks(x * x if importance is None else weights_of(x, importance, 2), form.sub)

@@ -13,7 +13,7 @@ from fastq.system.dtypes import Array
 
 
 def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: Any = "little") -> NDArray[np.uint8]:
-    """Pack codes along an axis without gaps."""
+    """Pack codes along an axis without gaps; zeros fill up the last byte."""
     # contract 1.9 and 1.10
     numbers = np.moveaxis(codes.view(np.uint8) if qtype.element else codes.astype(np.uint8), axis, -1)
     *outer, length = numbers.shape

@@ -136,7 +136,7 @@ def pack_lanes(codes, form):
 
 @traced
 def unpack_lanes(packed, form):
-    """Unpack codes into 8 bit lanes."""
+    """Unpack whole groups of codes, each to a lane of 8 bits, in order and with its sign: undoes `pack_lanes`."""
     words = v.bitcast(_scatter_bytes(packed, form), form.word)
     for distance, low, high in form.merges[::-1]:
         upper = (words & v.constant(high, words)) << v.constant(distance, words)

@@ -93,7 +93,7 @@ def _from_memory(builder, index, count: int, table: tuple[int, ...]):
 def permute(context, builder, sig, table, index):
     """Look lanes of an index up in the lanes of a table that repeats every eight: its last three bits count.
 
-    So a register of eight words serves for tables of up to eight numbers, however many lanes are looked up.
+    So registers of 8 and of 16 words look up alike.
     """
     count = index.type.count
     table = builder.bitcast(table, index.type)

@@ -277,7 +277,7 @@ def bounds_of(conversion):
 
 @traced
 def _status(first_is_right, second_is_right, third_is_right):
-    """Return which of three checks fails first."""
+    """Return which of three checks fails first, by the status that `_refuser` has an error for, or `ACCEPTED`."""
     third = v.select(third_is_right, ACCEPTED, THIRD)
     return v.select(first_is_right, v.select(second_is_right, third, SECOND), FIRST)
 
@@ -370,7 +370,7 @@ def _parameters_of_range(conversion, lo, hi, nan):
 
 @traced
 def _convert_number(conversion, x, scale, zero_point):
-    """Convert a scalar."""
+    """Convert a scalar by the formula for any scale: to prepare one pays for many values only."""
     spec = kernel_spec_of(conversion)
     value = to_compute(spec, x, v.pointer(0, conversion.scale))
     return apply_op(spec, value, scale, zero_point, bounds_of(conversion), v.pointer(0, conversion.element))

@@ -364,7 +364,7 @@ def nvfp4_factor(spec, scale, tensor):
 
 @traced
 def nvfp4_ratio(spec, x, factor):
-    """Return values in units of codes."""
+    """Return values in units of codes, by what `nvfp4_factor` returns."""
     return x / factor if spec.rule.divides_blocks else x * factor
 
 

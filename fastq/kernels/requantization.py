@@ -126,7 +126,7 @@ def _high_half(x, multiplier):
 
 @traced
 def _round_once(spec, x, multiplier, shift):
-    """Round the shifted product, half up."""
+    """Round ``x * multiplier / 2**(31 - shift)`` half up, in int64."""
     right = v.convert(31 - shift, types.int64)
     one = v.full_like(v.constant(1, right), right)
     product = v.convert(x, types.int64) * v.convert(multiplier, types.int64)

@@ -135,7 +135,7 @@ def save_state(operands, p, state):
 
 @traced
 def finish_state(operands, p, state, nans):
-    """Write a state back as a result."""
+    """Write a state back as a result: as the reduction says, which knows what becomes of lanes that met NaN."""
     finish = reduction_of(operands).finish
     if finish:
         finish(operands, p, state, nans)

@@ -232,7 +232,7 @@ def _prepare_for_search(spec, s):
 
 @traced
 def _in_units(spec, s, unit):
-    """Return prepared scales that give values in units."""
+    """Return prepared scales that give values in units of errors, so that no error needs a product with `unit`."""
     if spec.scale_kind == "tensor":
         return s._replace(tensor=s.tensor * unit)
     s = formulas.of_values(spec, s)
@@ -431,7 +431,7 @@ def _units_from(spec, piece, group, k):
 
 @traced
 def _units_of(spec, x, group):
-    """Return the errors of one element."""
+    """Return the errors of one element under each candidate, in units."""
     like = group.prepared.scale
     return _units(spec, v.full_like(x, like), v.full_like(x * group.unit, like), group)
 

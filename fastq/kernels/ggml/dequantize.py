@@ -60,7 +60,7 @@ def dequantize_blocks(spec, operands, args, units):
 
 @traced
 def decode_block(spec, src, dst):
-    """Decode one block."""
+    """Decode one block: its parameters first, then all codes by these; blocks ahead are prefetched."""
     v.prefetch(src, _AHEAD * spec.nbytes if spec.size == BLOCK else _AHEAD * v.LINE)
     steps = steps_in(spec, src)
     if not spec.block_format.has_minimum:

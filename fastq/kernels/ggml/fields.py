@@ -139,7 +139,7 @@ def _memories(builder, numbers: types.NamedTuple, value) -> dict[str, Any]:
 
 @v.instruction(lambda spec, numbers, rows: types.void(spec, numbers, rows))
 def pack(context, builder, sig, spec, numbers, rows):
-    """Write the bytes of sixteen blocks as rows."""
+    """Write the bytes of sixteen blocks as rows: row k has byte k of each."""
     form = sig.args[0].block_format
     memories = _memories(builder, sig.args[1], numbers)
     for at, row in _emit_rows(builder, form, form.fields, memories, _MOST).items():

@@ -224,7 +224,7 @@ def _store_codes(spec, points, is_zero, codes):
 
 @traced
 def code_of(point):
-    """Return the codes of points."""
+    """Return the codes of points: the bits above those of their levels, without the one that marks them as `OFF`."""
     return (point & v.constant(OFF - 1, point)) >> v.constant(_CODE, point)
 
 

@@ -165,7 +165,11 @@ def scale_at(spec, codes, j):
 
 @traced
 def super_blocks_of_signed_codes(spec, group, numbers):
-    """Write the numbers of super-blocks of signed codes."""
+    """Write the numbers of super-blocks whose sub-blocks have a signed scale alone: Q3_K and Q6_K.
+
+    Each sub-block is fitted, scales are rounded to codes in units of `d`, and values get codes by these rounded scales;
+    where one is 0, those of the fit remain.
+    """
     w = floats(PART)
     room = floats(PART)
     scales, sums, inverses, zeros = for_each_sub(4)

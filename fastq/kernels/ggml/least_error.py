@@ -96,7 +96,7 @@ def parameters_in(spec, numbers, j):
 
 @traced
 def step_from(spec, part, scale):
-    """Return what codes are multiplied with."""
+    """Return what the numbers of codes are multiplied with, from a scale as `parameters_in` has it."""
     if isinstance(spec.block_format, Float4Format):
         return step_of(spec, v.bounded_to_integer(scale, types.int32))
     return part.unit * scale
@@ -138,7 +138,7 @@ def _store(spec, part, numbers, j, better, scale, low):
 
 @traced
 def store_parameters(spec, numbers, j, better, scale, low):
-    """Write parameters of the lanes of a mask."""
+    """Write parameters for the lanes of a mask, and keep those of the others."""
     old, old_low = parameters_in(spec, numbers, j)
     scale = v.select(better, scale, old)
     if spec.block_format.has_minimum:

@@ -80,7 +80,7 @@ def any_special(spec, numbers):
 
 @traced
 def limit(spec):
-    """Bits of the smallest magnitude that is refused."""
+    """Bits of the smallest magnitude that is refused: infinity, or less where a search adds up products."""
     return _TOO_LARGE if spec.block_format.searches(spec.weighted) else _INFINITY
 
 
@@ -163,7 +163,7 @@ def store_rows(rows, count, results):
 
 @traced
 def copy(src, dst, count):
-    """Copy bytes."""
+    """Copy bytes, and write none beyond them: there are the blocks of another thread."""
     i = 0
     while i <= count - v.LINE:
         v.store(dst, i, v.load(src, i, _LINE))

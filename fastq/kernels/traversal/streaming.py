@@ -167,6 +167,6 @@ def advance(stage, added):
 
 @traced
 def store_tail(stage):
-    """Write the rest of the buffer."""
+    """Write what is left in the buffer, byte by byte: others may write what follows."""
     for k in range(stage.first, stage.filled):
         stage.target[k] = stage.memory[k]

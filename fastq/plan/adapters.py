@@ -52,5 +52,6 @@ def match_labels(x: Any, other: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def _load(load: Callable[[], ModuleType]) -> ModuleType:
+    """Import an adapter, once."""
     with undisturbed():
         return load()

@@ -57,19 +57,20 @@ class View(NamedTuple):
     def of(
         self, x: Array, out: Array | None = None, dtype: np.dtype[Any] | None = None, *, only_reads: bool = False
     ) -> View:
-        """Return this view of a source, and of a result of a dtype, to be made in the memory order of x without out.
+        """Return this view with the memory of x and of a result, which go through tiles if kernels need that.
 
-        With `only_reads` out is read too; without a dtype there is no result.
+        The result is out. Without out it is an array of a dtype that will be made in the memory order of x, or in C
+        order for packed codes; without a dtype either there is none. With `only_reads` out is an operand that is read.
         """
-        made = None
+        result = None
         if out is not None:
-            made = memory_of(self.in_view_order(out), writes=not only_reads)
+            result = memory_of(self.in_view_order(out), writes=not only_reads)
         elif dtype is not None and not self.has_packed_codes:
-            made = memory_of_result(x, dtype, self.order)
-        return self._replace(memory=StridedOperands(memory_of(self.in_view_order(x)), made))
+            result = memory_of_result(x, dtype, self.order)
+        return self._replace(memory=StridedOperands(memory_of(self.in_view_order(x)), result))
 
     def in_order(self, x: Array) -> Array:
-        """Return an array on which kernels can work in place in this view: as it is, or a copy."""
+        """Return an array on which kernels can work in place in this view: as it is, or a copy with the same axes."""
         in_view_order = np.ascontiguousarray(self.in_view_order(x))
         return in_view_order if self.order is None else in_view_order.transpose(inverse(self.order))
 
@@ -90,8 +91,12 @@ class View(NamedTuple):
         return parameters.transpose(inverse(self.parameter_order))
 
     def words_of(self, noise: Noise) -> NDArray[np.int64]:
-        """Return what kernels draw the random numbers of elements by, `NOISE_KEY`: where each of them is."""
+        """Return the words by which kernels draw the random number of each element: `NOISE_KEY` of kernels/sizes.py.
+
+        They tell the place of each element in C order, so that numbers do not depend on the order of this view.
+        """
         axes = _axes_of_draws(self.shape, self.order, noise.steps)
+        # the key has 64 bits without a sign: as an int64 those with the highest bit set are negative
         return np.array((noise.key - (noise.key >> 63 << 64), noise.first, *axes), np.int64)
 
 
@@ -99,10 +104,16 @@ class View(NamedTuple):
 def _axes_of_draws(
     shape: tuple[int, ...], order: tuple[int, ...] | None, steps: tuple[int, ...] | None
 ) -> tuple[int, ...]:
-    """Return elements and steps of the axes of a traversal, the fastest first; those that follow on are one."""
+    """Return elements and steps of the axes of a traversal, the fastest first; those that follow on are one.
+
+    A step is the distance of neighbours along an axis, in elements of the array that the random numbers belong to. The
+    last axis is endless, since no index goes beyond it. An array of shape (2, 3) in C order is one axis of step 1:
+    ``(ENDLESS, 1)``. Visited column by column, with the order (1, 0) and so the shape (3, 2), it has two:
+    ``(2, 3, ENDLESS, 1)``.
+    """
     order = order or tuple(range(len(shape)))
     if steps is None:
-        steps = steps_of(tuple(shape[k] for k in inverse(order)))
+        steps = steps_of(tuple(shape[k] for k in inverse(order)))  # of the caller's axes
     axes = [(1, 1)]
     for size, axis in zip(reversed(shape), reversed(order), strict=True):
         extent, step = axes[-1]
@@ -195,7 +206,8 @@ def _candidate_orders(
     The memory order comes first, since kernels work in place on what is contiguous in it. Of two arrays it is that of
     out, and x is transposed where it has another. But if parameters are given and x has the wider elements, in long
     rows, it is that of x, so that the narrower array is transposed. Next is C order, which may have no layout, where
-    kept and reduced axes alternate too often. With the kept axes in front there always is one.
+    kept and reduced axes alternate too often. With the kept axes in front there always is one, as with the one axis
+    along which blocks run, which `Granularity.kept` has for these.
     """
     c_order = tuple(range(x.ndim))
     x_leads = out is None or (has_given_parameters and x.itemsize > out.itemsize and _has_long_rows(x))
@@ -230,9 +242,11 @@ def _view_in_order(x: Array, out: Array | None, granularity: Granularity, order:
 
 
 def arrange_packed(shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int) -> View | None:
-    """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
+    """Return how kernels see packed codes: in C order. None where they can't, and codes go through one in a byte.
 
-    So every row and every run of one parameter begins on a whole byte, with one for each `group` of codes.
+    They can't where memory has gaps, or where a row or a run of one parameter may begin within a byte, and not with a
+    `group` of codes: rows of 6 codes of 4 bits, of which a group has 2, in blocks of 3 have a block that begins at code
+    3.
     """
     layout = make_layout(shape, granularity)
     if layout is None or not is_plain(packed):
@@ -254,7 +268,11 @@ def memory_of(x: Array, writes: bool = False) -> Memory | None:
 
 
 def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, ...] | None) -> Memory | None:
-    """Return the memory, with axes in `view_order`, of a result to be made in the memory order of an array."""
+    """Return the memory, with axes in `view_order`, of a result to be made in the memory order of an array.
+
+    None where kernels can write it in that order as it is. A float32 result like an array of shape (2, 3) in Fortran
+    order has strides (4, 8) in C order.
+    """
     order = tuple(range(like.ndim)) if is_plain(like) else memory_order(like)
     if order == (view_order or tuple(range(like.ndim))):
         return None

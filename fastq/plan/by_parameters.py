@@ -79,7 +79,7 @@ def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward:
 
 
 def numbers_of(params: QParams) -> Parameters:
-    """Return the numbers of QParams that are ready."""
+    """Return the numbers of QParams as they are, since they were validated when the QParams were made."""
     tensor_scale = 0.0 if params.tensor_scale is None else float(params.tensor_scale)
     return Parameters(params.scale, params.zero_point, tensor_scale)
 
@@ -99,18 +99,19 @@ def bind_call(
     zero_point = arguments.operands[3]
     # zeros for callers who give no zero point, in one row
     zeros = parameters.zero_point.reshape(-1) if zero_point is None else None
-    # zero points of a dtype of ml_dtypes are converted to what kernels read: int16, other signs, or floats
+    # Zero points of a dtype of ml_dtypes, such as int4, are converted to bytes at each call. But where validation has made
+    # another dtype of these, such as int16, other signs or floats, it has to do so at each call.
     storage: np.dtype[Any] | None = None
     if isinstance(zero_point, np.ndarray) and zero_point.dtype.kind == "V":
         storage = storage_of(zero_point.dtype)
     if parameters.zero_point.dtype != storage:
         storage = None
-    launch = bind_launch(
+    bound = bind_launch(
         spec, request, arguments, rules, parameters, result, parameters.zero_point if storage else zero_point
     )
     new = result.new
-    launch_given = launch.launch
-    settle = launch.settle
+    launch_given = bound.launch
+    settle = bound.settle
 
     def convert(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None, noise: Noise | None = None
@@ -140,7 +141,8 @@ def bind_launch(
 ) -> BoundLaunch:
     """Return the launch of an operation with given parameters.
 
-    `parameters` are ready. They may be the caller's arrays, so the launch does not keep them.
+    `parameters` are validated and have the dtypes of results. They may be the caller's arrays, so the launch does not
+    keep them. `zero_point` is what calls will give, after any conversion that they make themselves.
     """
     x, out, scale, _ = arguments.operands
     parameter_shape = parameters.scale.shape
@@ -174,13 +176,13 @@ def bind_launch(
 
     target = None if out is None else np.asarray(out)
     conversion = launcher_for(x, target)
-    launch: Execute = refuse_all_operands
-    if target is out:
-        launch = conversion.bind_to_parameters(rules, x, target, result.nbytes, parameters, scale, zero_point)
+    launch_given: Execute = refuse_all_operands
+    if target is out:  # else out is of a subclass of ndarray, which the driver does not read
+        launch_given = conversion.bind_to_parameters(rules, x, target, result.nbytes, parameters, scale, zero_point)
     return BoundLaunch(
         refuse=refuse,
         execute=conversion.execute,
-        launch=launch,
+        launch=launch_given,
         ready=ready,
         execute_for=execute_for,
         strides=x.strides,
@@ -210,6 +212,7 @@ class CodesInBytes(NamedTuple):
         def pack(x: Array, out: Array, *after_result: Any) -> int:
             codes = new()
             status = run(x, codes, *after_result)
+            # with UNFIT no codes were computed; with a NaN that is refused the call ends in an error, and out stays
             if status != UNFIT and not (status and raises_nan):
                 move(codes, out)
             return status
@@ -235,24 +238,25 @@ class Launcher(NamedTuple):
 
         The last operand is the noise by which codes are rounded, or the sums to which errors are added, or None. What
         runs returns the status, or `UNFIT` if a check fails and nothing was written. Without `in_c_order` it copies
-        parameters that are not in C order. Unpacked codes share memory with no operand.
+        parameters that are not in C order. Codes that go through bytes are checked as a new array, which shares memory
+        with no operand.
         """
         if self.codes is not None:
             checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
-        launch = bind(self.plan, checks)
+        launch_checked = bind(self.plan, checks)
         arranged = self.view.to_kernel
         words_of = self.view.words_of
 
         def launch_drawing(x: Array, out: Array, scale: Array, zero_point: Array, noise: Noise) -> int:
-            return launch(x, out, scale, zero_point, words_of(noise))
+            return launch_checked(x, out, scale, zero_point, words_of(noise))
 
-        in_order: Execute = launch_drawing if self.draws else launch
+        in_order: Execute = launch_drawing if self.draws else launch_checked
 
         def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, last: Noise | Array | None) -> int:
             return in_order(x, out, arranged(scale), arranged(zero_point), last)
 
-        execute = in_order if in_c_order and not self.view.parameter_order else launch_arranged
-        return execute if self.codes is None else self.codes.through(execute)
+        run_as_given = in_order if in_c_order and not self.view.parameter_order else launch_arranged
+        return run_as_given if self.codes is None else self.codes.through(run_as_given)
 
     def bind_to_parameters(
         self,
@@ -264,9 +268,10 @@ class Launcher(NamedTuple):
         scale: Any,
         zero_point: Any,
     ) -> Execute:
-        """Return the same with checks of parameters, or what refuses all where these have to be made ready.
+        """Return what `bind` returns, with checks of parameters; or what refuses all, where these must be converted.
 
-        Scale and zero point are as the caller gives them; `nbytes` is the size of a result to be made.
+        Scale and zero point are as the caller gives them, `parameters` the same after validation; `nbytes` is the size
+        of a result to be made.
         """
         if parameters.tensor_scale or not _pass_as_they_are(rules, scale, zero_point, parameters):
             return refuse_all_operands
@@ -303,12 +308,12 @@ class Launcher(NamedTuple):
         `tensor` is the scale of the whole array, `last` is as in `bind`.
         """
         plan = self.plan if tensor is None else with_tensor(self.plan, float(tensor))
-        execute: Execute = functools.partial(run, plan)
+        run_plan: Execute = functools.partial(run, plan)
         if self.codes is not None:
-            execute = self.codes.through(execute)
+            run_plan = self.codes.through(run_plan)
         to_kernel = self.view.to_kernel
         last = self.view.words_of(last) if self.draws else last
-        return execute(x, out, to_kernel(scale), to_kernel(zero_point), last)
+        return run_plan(x, out, to_kernel(scale), to_kernel(zero_point), last)
 
 
 def choose_launcher(
@@ -432,27 +437,32 @@ def as_bits(array: Array) -> Array:
     return array if array.dtype.kind in "iu" or array.dtype.itemsize > 2 else array.view(f"u{array.dtype.itemsize}")
 
 
-def _pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: Parameters) -> bool:
+def _pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, validated: Parameters) -> bool:
     """Whether the driver can read parameters as the caller gave them once they are contiguous.
 
-    `ready` are the prepared parameters.
+    `validated` are the same parameters, converted if they had to be.
     """
-    if not _passes(scale, ready.scale, (float, np.float64)):
+    if not _passes(scale, validated.scale, (float, np.float64)):
         return False
-    zero = ready.zero_point
+    zero = validated.zero_point
     qtype = rules.qtype
     if zero_point is None:
         return zero.nbytes <= _KEPT_ZEROS
     if rules.convention.zero_point != "integer":
         return _passes(zero_point, zero, (float, np.float64))
-    checked = zero.itemsize == 1 or (qtype.fills_storage and qtype.has_zero_point)  # the driver reads bytes
+    # the driver checks zero points of one byte alone; those of two need no check if each of them is a code
+    checked = zero.itemsize == 1 or (qtype.fills_storage and qtype.has_zero_point)
     return checked and _passes(zero_point, zero, (int,))
 
 
 _KEPT_ZEROS = 1 << 16  # most bytes of zero points that a plan keeps for callers who give no zero points
 
 
-def _passes(number: object, ready: Array, numbers: tuple[type, ...]) -> bool:
-    if number is ready:
-        return ready.flags.aligned and ready.dtype.isnative
-    return not ready.shape and is_read_as_it_is(number, ready.dtype, numbers)
+def _passes(given: object, validated: Array, numbers: tuple[type, ...]) -> bool:
+    """Whether the driver can read a parameter as it was given: an array that needed no conversion, or a number.
+
+    `numbers` are the types of numbers that it reads, beside that of the validated array.
+    """
+    if given is validated:
+        return validated.flags.aligned and validated.dtype.isnative
+    return not validated.shape and is_read_as_it_is(given, validated.dtype, numbers)

@@ -92,25 +92,25 @@ def bind_work(
     if result is not None:
         in_steps = InSteps(request, spec, result, choice)
         return _with_new_parameters(work, in_steps.bind(x, target), choice.view)
-    launch = BoundLaunch(work.refuse, choice.execute, choice.launch or choice.execute)
-    begin = choice.reduce.plan.begin if choice.launch else tuple
-    return _with_new_parameters(work, launch, choice.view, begin=begin)
+    bound = BoundLaunch(work.refuse, choice.write_parameters, choice.whole_plan or choice.write_parameters)
+    begin = choice.reduce.plan.begin if choice.whole_plan else tuple
+    return _with_new_parameters(work, bound, choice.view, begin=begin)
 
 
 def bind_ranges(request: Request, spec: OpSpec, lo: Array) -> Callable[..., Quantized]:
     """Return a function that computes parameters of ranges that are known, given their minima and maxima."""
     dtype = accumulator_of(native(lo.dtype))
-    plan = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else run_on_no_elements
+    write_parameters = driver.bind(plan_parameters(spec, dtype, lo.size)) if lo.size else run_on_no_elements
 
     @in_standard_mode
-    def execute(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
+    def run_on_ends(lo: Array, hi: Array, scale: Array, zero_point: Array, *_: object) -> int:
         ends = (np.ascontiguousarray(end, dtype) + dtype.type(0) for end in (lo, hi))  # never -0.0
-        return plan(None, None, scale, zero_point, None, *ends)
+        return write_parameters(None, None, scale, zero_point, None, *ends)
 
     def refuse(status: int, lo: Array, hi: Array, *_: object) -> None:
         refuse_range(status, np.stack([lo, hi]), nan=request.nan)
 
-    return _with_new_parameters(Work(request, spec), BoundLaunch(refuse, execute, execute), shape=lo.shape)
+    return _with_new_parameters(Work(request, spec), BoundLaunch(refuse, run_on_ends, run_on_ends), shape=lo.shape)
 
 
 def _with_new_parameters(
@@ -190,13 +190,16 @@ class NewParameters:
 def _launch_with_ranges_alone(
     work: Work, bound: BoundLaunch, parameters: NewParameters, begin: Callable[[], tuple[Any, ...]]
 ) -> Callable[..., Quantized]:
-    """Return a function that launches on x, a result, new parameters and what `begin` makes."""
+    """Return a function that launches on x, a result, new parameters and what `begin` makes.
+
+    `BoundLaunch.settle` does not get the last: where it launches again, it has minima and maxima made anew.
+    """
     new_result: Callable[[], Any] = type(None) if work.result is None else work.result.new
     new_scale = parameters.new_scale
     new_zero_point = parameters.new_zero_point
     finish = parameters.finish
     with_values = parameters.with_values
-    launch = bound.launch
+    launch_checked = bound.launch
     settle = bound.settle
 
     # a closure, which takes half the time of a method
@@ -204,7 +207,7 @@ def _launch_with_ranges_alone(
         result = new_result() if out is None else out
         scale = new_scale()
         zero_point = new_zero_point()
-        status = launch(x, result, scale, zero_point, *begin())
+        status = launch_checked(x, result, scale, zero_point, *begin())
         if status:
             settle(status, x, result, scale, zero_point)
         if finish is not None:
@@ -286,17 +289,20 @@ class OnePlan(NamedTuple):
 
         Kernels report NaN and infinities; the driver refuses an output that shares memory with x.
         """
-        execute = self._runner(self.plan, x)
+        run_prepared = self._runner(self.plan, x)
         run_checked: Execute = driver.bind(self.plan.plan, driver.Checks.of(x, out, self.result.nbytes))
 
-        def run_drawing(x: Array, out: Array, scale: Array, zero_point: Array, *beside: Any) -> int:
+        def run_checked_with_noise(x: Array, out: Array, scale: Array, zero_point: Array, *beside: Any) -> int:
             *_, noise = beside
             return run_checked(x, out, scale, zero_point, *self.plan.operands(self.view, noise))
 
-        launch = run_drawing if self.work.request.stochastic else run_checked
+        run_as_given = run_checked_with_noise if self.work.request.stochastic else run_checked
         if self.work.has_tensor_scale:
-            launch = execute if out is None else driver.refuse_all_operands  # new memory is shared with nothing
-        return BoundLaunch(self.work.refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
+            # this checks nothing, and need not: new memory is shared with nothing
+            run_as_given = run_prepared if out is None else driver.refuse_all_operands
+        return BoundLaunch(
+            self.work.refuse, run_prepared, run_as_given, execute_for=self._runner_for, strides=x.strides
+        )
 
     def _runner_for(self, source: Array, out: Array) -> Execute:
         """Return what runs on a copy of x with strides of its own."""
@@ -314,6 +320,7 @@ class OnePlan(NamedTuple):
         return status
 
     def _plan_again(self, view: View, x: Array) -> RangedPlan | None:
+        """Return the plan for an x with strides of its own, in a view of these; None where it fits no tiles."""
         return plan_ranged(
             self.work.spec,
             view,
@@ -327,7 +334,7 @@ class OnePlan(NamedTuple):
         view = self.view
         tensor_of = TensorScale(source, self.work.request) if self.work.has_tensor_scale else None
 
-        def execute(
+        def run_plan(
             x: Array,
             out: Array,
             scale: Array,
@@ -343,7 +350,7 @@ class OnePlan(NamedTuple):
                 launches = with_tensor(launches, float(tensor))
             return status | driver.run(launches, x, out, scale, zero_point, *plan.operands(view, noise))
 
-        return execute
+        return run_plan
 
 
 def _view_for_one_plan(work: Work, result: Result, x: Array, out: Array | None) -> View | None:
@@ -368,7 +375,7 @@ class RangedPlan(NamedTuple):
 
     def operands(self, view: View, noise: Noise | None) -> tuple[Array | None, ...]:
         """Return the operands after zero points: noise if codes are rounded at random, then minima and maxima."""
-        no_noise_and_ranges = self.begin()
+        no_noise_and_ranges = self.begin()  # empty for one pass, else None, minima and maxima
         if noise is None:
             return no_noise_and_ranges
         return view.words_of(noise), *no_noise_and_ranges[1:]
@@ -484,7 +491,10 @@ def _fused_loop(
 def _plan_fused(
     spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], only_one_pass: bool
 ) -> driver.LaunchPlan | None:
-    """Plan one pass, or return None; `only_one_pass` refuses tiles that read elements again."""
+    """Plan one pass, or return None where there is no loop for it, or no tile has a whole part.
+
+    `only_one_pass` refuses tiles that read elements again.
+    """
     scheme = spec.range_scheme
     operands = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     loop = _fused_loop(spec, view, src, operands)
@@ -518,7 +528,10 @@ def _plan_fused(
 
 
 def _compute_size(arithmetic: Arithmetic, operands: ElementOperands | NoisyOperands) -> int:
-    """Return the bytes of a number of the type that a kernel computes in."""
+    """Return the bytes of a number of the type that a kernel computes in: what the rule says, else that of scales.
+
+    Scales that a code format prescribes say nothing about it, so then it depends on the source.
+    """
     if arithmetic.rule.compute:
         return np.dtype(arithmetic.rule.compute).itemsize
     if isinstance(operands.scale, np.dtype):
@@ -527,7 +540,7 @@ def _compute_size(arithmetic: Arithmetic, operands: ElementOperands | NoisyOpera
 
 
 def _plan_rounding_to_stored_type(spec: OpSpec, count: int) -> driver.LaunchPlan:
-    """Plan to round `count` scales and offsets, with which codes were computed, to what is kept."""
+    """Plan to round `count` scales and offsets in place, once codes were computed with them, to what is kept."""
     scheme = spec.range_scheme
     kernel = load_or_compile_kernel(
         "body.range_parameters.round_to_stored_type",

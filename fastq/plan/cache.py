@@ -22,9 +22,13 @@ From a public function to its kernel, name by name, where calls go through a rec
    kernels/build.py imports it, and the last lines of that module put its functions into `BODIES`: ``convert`` for
    `ElementOperands`.
 5. The address of the compiled loop goes into the words of a `LaunchPlan`. `bind` of engine/runtime/driver.py joins
-   these with the compiled driver, `drive` of engine/runtime/drive.py, which calls the address with parts of the arrays:
-   `entry` of kernels/build.py. What `bind` returns is the `launch` of a `BoundLaunch`, plan/launch.py, which the bound
-   call of step 1 calls.
+   these with the compiled driver, `drive` of engine/runtime/drive.py. What `bind` returns is the `launch` of a
+   `BoundLaunch`, plan/launch.py, which the bound call of step 1 calls.
+6. `drive` checks the operands and hands the address of each launch, with addresses of the arrays, to `run` of
+   engine/runtime/workers.py. That has the threads of the pool, or by `run_alone` this thread only, claim chunks, and
+   calls the address for each chunk by `call_c` of engine/runtime/instructions.py. The address is that of `entry` of
+   kernels/build.py. For strided memory it is that of a tiler of engine/runtime/tiles.py instead, which copies each tile
+   of its chunk to contiguous memory, calls `entry` on that, also by `call_c`, and copies the result back.
 """
 
 from __future__ import annotations
@@ -109,7 +113,7 @@ class Operation:
 
 
 def _record(module: str, name: str) -> Operation:
-    """Return the record of a module that pickle names."""
+    """Import a module, if that is not done yet, and return its record: what pickle calls for an `Operation`."""
     __import__(module)
     record: Operation = getattr(sys.modules[module], name)
     return record
@@ -202,7 +206,7 @@ def run_operation(
         plan = _resolve(Call(operation, (x, y, a, b), qparams, named, types, shape, bias=bias))
         if key is not None and _are_immutable((*options, shape)):
             plans.insert(key, plan, recent)
-    if bias is not None:
+    if bias is not None:  # only `requantize` has one, in the place of qparams: see the table at `BoundCall`
         return plan(x, y, a, b, bias)
     if noise is not None:
         return plan(x, y, a, b, qparams, noise)
@@ -278,7 +282,11 @@ def key_of(
 
 
 def _description_of(operand: Any) -> Any:
-    """Return what a plan may depend on: metadata of an array, type of a scalar; of a list something without a hash."""
+    """Return what a plan may depend on: the metadata of an array, or the type of a scalar.
+
+    For all else, such as a list, return something that has no hash: looking up the key then fails, and the call is
+    resolved each time.
+    """
     if isinstance(operand, ndarray):
         return type(operand), operand.dtype, operand.shape, operand.strides, operand.flags.num
     return type(operand) if isinstance(operand, np.generic) else _WITHOUT_HASH
@@ -288,9 +296,11 @@ _WITHOUT_HASH: list[None] = []  # an argument that is not an array is converted 
 
 
 def _are_immutable(options: tuple[Any, ...]) -> bool:
-    """Whether no option can come to mean something else, as an object with an `__index__` of its own can.
+    """Whether no option can come to mean something else later, so that a plan for these options holds for good.
 
-    A caller's class is a dtype by an attribute that may change; those of JAX, with their own class, do not change.
+    An object with an `__index__` of its own can. So can a class of the caller's that has a `dtype` attribute, by which
+    NumPy takes it for a dtype: the attribute may be set again. Classes with a metaclass, such as ``jax.numpy.float32``,
+    are dtypes in the same way, but nobody changes them.
     """
     for option in options:
         option_type = type(option)

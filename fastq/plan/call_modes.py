@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 @late
 def _call_alone() -> Callable[..., Any]:
+    """Import `call_alone` of the thread pool."""
     from fastq.engine.runtime.threadpool import call_alone
 
     return call_alone
@@ -22,6 +23,7 @@ def _call_alone() -> Callable[..., Any]:
 
 @late
 def _standard_mode() -> Callable[..., Callable[..., Any]]:
+    """Import `in_standard_mode`, which loads compiled code."""
     from fastq.engine.runtime.boundary import in_standard_mode
 
     return in_standard_mode

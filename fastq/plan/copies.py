@@ -103,7 +103,7 @@ def plan_repack(
     operands = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = policy.threads_for(size)
     writes_codes = op == "repack" and isinstance(dst, StorageFormat)
-    no_row_parts_a_byte = length % code_format.group == 0 or size == length
+    no_row_parts_a_byte = length % code_format.group == 0 or size == length  # after a single row nothing follows
     args = kernel_args(
         Layout(outer=1, length=length, inner=1, block=length, blocks=1, cycle=1, kept_outer=1, parameter_shape=()),
         threshold=threshold,
@@ -115,6 +115,7 @@ def plan_repack(
         return tile_if_fits(plan, shape, memory, operands)
     kernel = load_or_compile_kernel("body.repack.repack", operands, op, nan=nan)
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
+    # rows are whole bytes: one of 5 codes of 3 bits takes 16 bits
     bits_x, bits_y = (-(-length * bits_of(element) // 8) * 8 for element in operands)
     demands = Demands(unit=length, whole=length, unit_bits=(bits_x, bits_y))
     return tile_if_fits(plan, shape, memory, operands, demands=demands)
@@ -129,7 +130,7 @@ def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOpera
 
 
 def _as_integers(element: ElementType) -> ElementType:
-    """Return the integers of the same bits, of floats of a byte or less, which copies need not decode."""
+    """Return a type that copies of an element need not decode: for floats of a byte or less integers of their bits."""
     if isinstance(element, StorageFormat):
         return StorageFormat(element.bits, signed=False) if element.element else element
     return np.dtype(np.uint8) if element.name in FLOAT_FORMATS else element
@@ -199,7 +200,11 @@ def unpacker(
 
 
 def _bind_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
-    """Return a function that launches on operands like these rows, and whether it takes them one by one."""
+    """Return a function that launches on operands like these rows, and whether it takes them one by one.
+
+    If it does, which is where a plan can't have all of them, it indexes its operands, which then need the axes of rows.
+    Else they may have their axes in any order: the plan knows the strides, and only reads the address of an operand.
+    """
     whole = plan(rows)
     if whole is not None:
         return bind(whole), False

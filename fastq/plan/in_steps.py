@@ -34,8 +34,9 @@ from fastq.system.dtypes import Array
 class ParameterChoice:
     """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides.
 
-    `launch` takes ranges and computes parameters at once. It is None if Python has something to do beside: to compute
-    the scale of the whole array, to search for better ranges, or to mark blocks with a NaN.
+    `whole_plan` launches the reduction to ranges and the computation of parameters at once. It is None if Python has
+    something to do between or after these: to compute the scale of the whole array, to search for better ranges, or to
+    mark blocks with a NaN. `write_parameters` does all of it step by step.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
@@ -50,11 +51,11 @@ class ParameterChoice:
         marks_blocks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
         self.nan_parts = NanParts(x, granularity) if marks_blocks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
-        self.launch = None
+        self.whole_plan = None
         if self.tensor_of is None and self.search is None and self.nan_parts is None:
-            self.launch = driver.bind(self.reduce.plan.plan.then(self.plan))
+            self.whole_plan = driver.bind(self.reduce.plan.plan.then(self.plan))
 
-    def execute(
+    def write_parameters(
         self,
         x: Array,
         out: Any,
@@ -64,9 +65,12 @@ class ParameterChoice:
         importance: Array | None = None,
         noise: None = None,  # codes are rounded at random, not parameters
     ) -> int:
-        """Write parameters; return the status."""
+        """Write parameters, and the scale of the whole array if there is one; return the status.
+
+        Out is not used. A search takes ranges in the caller's order of axes, and kernels in that of their view.
+        """
         status = 0
-        factor = 0.0
+        factor = 0.0  # the scale of the whole array, 0 without one
         if self.tensor_of is not None and tensor is not None:
             status = self.tensor_of(x, tensor)
             factor = float(tensor)
@@ -93,10 +97,11 @@ class InSteps(NamedTuple):
 
     def bind(self, x: Array, out: Array | None) -> BoundLaunch:
         """Bind the launches to arrays like these."""
-        execute = self._runner(x, out)
-        launch: Execute = execute if out is None else driver.refuse_all_operands  # new memory is shared with nothing
+        run_prepared = self._runner(x, out)
+        # this checks nothing, and need not: new memory is shared with nothing
+        run_as_given: Execute = run_prepared if out is None else driver.refuse_all_operands
         refuse = functools.partial(refuse_range, nan=self.request.nan)
-        return BoundLaunch(refuse, execute, launch, execute_for=self._runner_for, strides=x.strides)
+        return BoundLaunch(refuse, run_prepared, run_as_given, execute_for=self._runner_for, strides=x.strides)
 
     def _runner(self, x: Array, out: Array | None) -> Execute:
         """Return what chooses parameters, and then converts arrays like these as if a caller had given them.
@@ -119,7 +124,7 @@ class InSteps(NamedTuple):
         )
         from_kernel = choice.view.from_kernel
 
-        def execute(
+        def choose_and_convert(
             x: Array,
             out: Array,
             scale: Array,
@@ -128,28 +133,31 @@ class InSteps(NamedTuple):
             importance: Array | None = None,
             noise: Noise | None = None,
         ) -> int:
-            status = choice.execute(x, out, scale, zero_point, tensor, importance)
+            status = choice.write_parameters(x, out, scale, zero_point, tensor, importance)
             if status:
                 return status
+            # parameters were written in the order of the reduction's view; the conversion takes them as a caller would
+            # give them, and brings them into the order of its own view, which may be another
             return conversion.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor, noise)
 
-        return execute
+        return choose_and_convert
 
     def _runner_for(self, x: Array, out: Array) -> Execute:
         """Return what runs on a copy of x with strides of its own, whose parameters are seen in another order."""
         from_kernel = self.choice.view.from_kernel
         choice = ParameterChoice(x, self.request, self.spec)
-        execute_on_copy = self._replace(choice=choice)._runner(x, out)
+        choose_and_convert = self._replace(choice=choice)._runner(x, out)
 
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, *beside: Any) -> int:
+        def run_on_copy(x: Array, out: Array, scale: Array, zero_point: Array, *beside: Any) -> int:
             chosen_scale = np.empty(choice.view.layout.parameter_shape, scale.dtype)
             chosen_zero_point = np.zeros(choice.view.layout.parameter_shape, zero_point.dtype)
-            status = execute_on_copy(x, out, chosen_scale, chosen_zero_point, *beside)
+            status = choose_and_convert(x, out, chosen_scale, chosen_zero_point, *beside)
+            # both sides have the caller's axes: this brings parameters from the order of the copy's view to the first's
             from_kernel(scale)[...] = choice.view.from_kernel(chosen_scale)
             from_kernel(zero_point)[...] = choice.view.from_kernel(chosen_zero_point)
             return status
 
-        return execute
+        return run_on_copy
 
 
 def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> driver.LaunchPlan:

@@ -25,6 +25,8 @@ _NAMES_OF_ARGS = frozenset(ARG_NAMES)
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
+# Each of these imports a compiler, and Numba with it, when machine code is not there yet: see below.
+
 
 def _import_compile_loop() -> Compile:
     from fastq.kernels.build import compile_loop
@@ -92,7 +94,10 @@ def load_or_compile_kernel(
 
 
 def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float) -> Array:
-    """Return the numeric arguments of a kernel, other `numbers` by their names in `KERNEL_ARGS`."""
+    """Return the numeric arguments of a kernel, other `numbers` by their names in `KERNEL_ARGS`.
+
+    Fields of a layout have the same names there. Numbers that nobody gives are 0, except factors, which are 1.
+    """
     bounds = dict(zip(("lowest", "highest"), code_range, strict=True))
     fields = vars(layout) | bounds | {"tensor": 1.0, "merged": 1} | numbers
     assert _NAMES_OF_ARGS.issuperset(numbers), numbers
@@ -102,7 +107,11 @@ def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **numbers: float
 def element_types(
     spec: OpSpec, src: ElementType, dst: ElementType, scale: ElementType, zero_point: np.dtype[Any]
 ) -> ElementOperands | NoisyOperands:
-    """Return what the pointers of an operation point to, from the dtypes of its arrays."""
+    """Return what the pointers of an operation point to, from the dtypes of its arrays.
+
+    Where a dtype does not say how codes and scales lie in memory, the spec does. Codes are the source of "dequantize",
+    and the result of "quantize" or what "compare" compares with; "fake" has values on both sides.
+    """
     op = spec.op
     code_format = spec.arithmetic.code_format
     scale_format = spec.arithmetic.scale_format
@@ -134,7 +143,11 @@ def tile_if_fits(
     copies_isnan: bool = False,
     demands: Demands = NO_DEMANDS,
 ) -> LaunchPlan | None:
-    """Return a plan of one launch on elements of these types; None where what has to be together is too large."""
+    """Return a plan of one launch, in tiles where memory is strided; None where what has to be together is too large.
+
+    There is a type for x and, unless the launch only reduces x, one for the second operand, which it `writes` or reads.
+    With `copies_isnan` tiles get 1 for each NaN in x and 0 for others, in the place of x.
+    """
     if not any(memory[: len(types_of_elements)]):
         return plan
     x, *others = (
@@ -161,7 +174,7 @@ def tile(
     copies_isnan: bool = False,
     demands: Demands = NO_DEMANDS,
 ) -> LaunchPlan:
-    """Return a plan of one launch for arrays in the memory of a view, where elements alone are together."""
+    """Return what `tile_if_fits` returns for a view, of launches that fit any tile: elements need no others beside."""
     cut_plan = tile_if_fits(
         plan, view.shape, view.memory, types_of_elements, writes=writes, copies_isnan=copies_isnan, demands=demands
     )

@@ -19,12 +19,12 @@ Execute = Callable[..., int]
 
 
 def run_on_no_elements(*operands: Any) -> int:
-    """Run on no elements."""
+    """Return the status of a launch on an array without elements, for which there is nothing to do."""
     return 0
 
 
 def operands_unchanged(*operands: Any) -> tuple[Any, ...]:
-    """Return operands that are ready."""
+    """Return operands as they are: the `ready` of operations whose operands need no conversion."""
     return operands
 
 
@@ -55,6 +55,10 @@ class BoundLaunch(NamedTuple):
             self.refuse(status, x, out, *operands)
 
     def _again(self, x: Array, out: Any, *operands: Any) -> tuple[Any, ...]:
+        """Run on converted operands, and on copies of those that share memory with out.
+
+        Return the status, and then x and the operands that were read.
+        """
         operands = self.ready(*operands)
         target = np.asarray(out)
         execute = self.execute
@@ -79,6 +83,7 @@ def _copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
 
 
 def _share_memory(x: Array, out: Array) -> bool:
+    """Whether arrays have an element's byte in common, or may have, where that takes too long to find out."""
     # each owns its memory: an array without a base may not, for example if compiled code made it from an address
     if x.flags.owndata and out.flags.owndata:
         return x is out

@@ -64,8 +64,8 @@ def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | No
     groups = _alternating_groups(shape, granularity)
     if len(groups) > 5:
         return None
-    inner, length, kept, reduced, first = groups + [1] * (5 - len(groups))
-    outer = first * reduced * kept
+    inner, length, kept, reduced, kept_outermost = groups + [1] * (5 - len(groups))
+    outer = kept_outermost * reduced * kept
     block = min(block_size or length, length)
     if reduced > 1:
         return Layout(

@@ -59,11 +59,16 @@ def count_of(test: np.ufunc, x: Array) -> int:
 
 @np.errstate(invalid="ignore")
 def _reduce(ufunc: np.ufunc, x: Array) -> Any:
+    """Reduce all elements to one, such as the least; piece by piece as in `count_of`."""
     return ufunc.reduce([ufunc.reduce(x[index], axis=None) for index in _pieces(x.shape)])
 
 
 def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
-    """Yield indices of parts of an array that follow each other in C order."""
+    """Yield indices of parts of an array that follow each other in C order, each of at most `_PIECE` elements.
+
+    If that were 100, an array of shape (2, 5, 30) would have the parts ``[0, 0:3]``, ``[0, 3:6]``, ``[1, 0:3]`` and
+    ``[1, 3:6]``.
+    """
     axis = len(shape)
     inner = 1
     while axis and inner * shape[axis - 1] <= _PIECE:

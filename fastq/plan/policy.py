@@ -92,7 +92,10 @@ def prefers_memory_order(
 
 
 def has_short_rows(layout: Layout, itemsize: int, *, only_reads: bool) -> bool:
-    """Whether rows with parameters of their own are too short for a loop over them, and too few are alike."""
+    """Whether rows with parameters of their own are too short for a loop over them, and too few are alike.
+
+    Rows are short in elements and in bytes, which are those of as many float32: a row of 7 float64 is not.
+    """
     if layout.block >= MANY_ROWS:
         return False
     if layout.outer == 1 and layout.blocks == 1:  # all rows share their parameters
@@ -226,7 +229,11 @@ def can_draw_in_one_pass(layout: Layout) -> bool:
 
 
 def columns_stay_in_cache(layout: Layout, row_bytes: int, size: int, src: ElementType) -> bool:
-    """Whether the rows of a few columns stay in the cache until they are visited again."""
+    """Whether the rows of a few columns stay in the cache until they are visited again.
+
+    Many rows that are a multiple of some power of two apart share few places of a cache. Else many rows stay if the
+    array is a quarter of what outgrows the cache.
+    """
     tuned = tuning.current()
     if layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0:
         return False

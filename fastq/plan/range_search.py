@@ -123,7 +123,11 @@ class RangeSearch:
         return self._from_parts(low), self._from_parts(high)
 
     def _by_sums(self, plan: LaunchPlan, x: Array, low: Array, high: Array) -> Ends:
-        """Return the ends of the best ranges, by the sums of the errors of all candidates."""
+        """Return the ends of the best ranges, by the sums of the errors of all candidates.
+
+        For large parts, which are read again for each stage of the search. A kernel that has whole parts does the same
+        in one launch.
+        """
         best = self._candidates_of_least_error(plan, x, low, high)
         moved = best > 0  # the first candidate is the whole range
         if self.ends_move_apart:
@@ -154,29 +158,40 @@ class RangeSearch:
             best_factors = np.asarray(around, self.scale_dtype, order="C")
         run(plan, x, None, best_factors, None, errors, low, high)
         sums = errors.reshape(self.partial_sums, *low.shape, -1, self.lanes_each).sum(axis=(0, -1))
+        # a sum of infinity or NaN counts as the largest error, so that the first candidate wins where all are
         return np.asarray(np.fmin(sums, MOST_ERROR).argmin(axis=-1))
 
     def _weights(self, importance: Array, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat."""
-        whole = importance.transpose(self.order)
-        parts = self.granularity
+        """Return importance as whole numbers of float32 in the order of the parts, as far as they do not repeat.
+
+        The largest of each part becomes the largest whole number whose sums are exact, so that the order of additions
+        does not matter. Kernels read the result again and again: importance of shape (1, 300) for an array of shape
+        (200, 300) gives 300 numbers, the `period`.
+        """
+        in_order = importance.transpose(self.order)
+        granularity = self.granularity
         view = tuple(shape[axis] for axis in self.order)
-        first = next((axis for axis, n in enumerate(whole.shape) if n > 1), len(view))
-        whole = np.broadcast_to(whole.reshape(whole.shape[first:]), view[first:])
-        if parts.block_size and whole.ndim:
-            starts = np.arange(0, view[-1], parts.block_size)
-            largest = np.maximum.reduceat(whole, starts, -1).repeat(np.diff(starts, append=view[-1]), -1)
+        # outermost axes along which importance is the same
+        repeated = next((axis for axis, n in enumerate(in_order.shape) if n > 1), len(view))
+        period = np.broadcast_to(in_order.reshape(in_order.shape[repeated:]), view[repeated:])
+        if granularity.block_size and period.ndim:
+            starts = np.arange(0, view[-1], granularity.block_size)
+            largest = np.maximum.reduceat(period, starts, -1).repeat(np.diff(starts, append=view[-1]), -1)
         else:
-            kept = max(len(parts.kept) - first, 0)
-            largest = whole.max(axis=tuple(range(kept, whole.ndim)), keepdims=True, initial=0)
-        most = 2.0 ** bits_of_weights(shape, parts) - 1
-        return np.rint(whole / np.where(largest > 0, largest, 1) * most).astype(np.float32, order="C").reshape(-1)
+            kept = max(len(granularity.kept) - repeated, 0)
+            largest = period.max(axis=tuple(range(kept, period.ndim)), keepdims=True, initial=0)
+        most = 2.0 ** bits_of_weights(shape, granularity) - 1
+        return np.rint(period / np.where(largest > 0, largest, 1) * most).astype(np.float32, order="C").reshape(-1)
 
     def _in_parts(self, ends: Array) -> Array:
-        """Return ends of ranges in the order of the parts, as an array of their own."""
+        """Return ends of ranges in the order of the parts, as an array of their own, since kernels write to it.
+
+        With blocks, the axis along which they run comes last; else the kept axes are in order already.
+        """
         return np.array(ends if self.axis is None else np.moveaxis(ends, self.axis, -1), self.compute, order="C")
 
     def _from_parts(self, ends: Array) -> Array:
+        """Return ends of ranges in the order of the parts with the caller's order of axes."""
         return ends if self.axis is None else np.moveaxis(ends, -1, self.axis)
 
 
@@ -201,6 +216,9 @@ def _lanes_each(candidates: int, compute: np.dtype[Any], elements: int) -> int:
 
     If there are more candidates than lanes, the first few may rule out the others, which costs as much as trying them
     where a part has few elements.
+
+    A register of 8 lanes has 2 lanes for each of 3 candidates; of 20 candidates for large parts it has those of the
+    first 8, so one each.
     """
     lanes = REGISTER_BITS // (8 * compute.itemsize)
     together = candidates if candidates <= lanes or elements < _MANY_ELEMENTS else _FEW

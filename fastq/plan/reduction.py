@@ -60,6 +60,7 @@ class NanParts:
 
     def __init__(self, x: Array, granularity: Granularity) -> None:
         view = arrange(x, None, granularity, only_reads=True)
+        # x goes through tiles also where it is contiguous: copying it to them is what turns it into ones and zeros
         view = view._replace(memory=StridedOperands(Memory(view.in_view_order(x).strides, x.dtype)))
         self.plan = plan_minmax(view, "keep", np.dtype(np.uint8), copies_isnan=True)
 
@@ -91,7 +92,7 @@ class PairReduction(NamedTuple):
         return None, lo.copy(), hi.copy()
 
     def end(self, extremes: Array) -> Array:
-        """Return minima or maxima, one for each part."""
+        """Return minima or maxima, one for each part: the first partial results, into which all others were merged."""
         if extremes.shape == self.shape:
             return extremes
         return extremes[: math.prod(self.shape)].reshape(self.shape)
@@ -109,17 +110,20 @@ def identities(dtype: np.dtype[Any], count: int, shape: tuple[int, ...]) -> tupl
 
 @functools.cache
 def _ends(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Return the largest and the least number of a type; NumPy takes a microsecond to look up either."""
+    """Return the largest and the least number of a type, kept since NumPy takes a microsecond to look up either."""
     return (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
 
 
 def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of minima and maxima in kernels."""
+    """Return the dtype of minima and maxima in kernels: float32 for bfloat16 and float16, else that of the array."""
     return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
 
 
 def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False) -> PairReduction:
-    """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
+    """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere.
+
+    `dtype` is what kernels read: that of the array, or of these ones and zeros. `nan` says whether NaN is reported.
+    """
     layout = view.layout
     size = math.prod(view.shape)
     accumulator = accumulator_of(dtype)
@@ -165,7 +169,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
 
 
 def _plan_merge(accumulator: np.dtype[Any], partials: int, count: int) -> LaunchPlan:
-    """Plan to merge the partial results, each with a number of minima and maxima."""
+    """Plan to merge the partial results of threads, each of `count` minima and as many maxima, into the first one."""
     kernel = load_or_compile_kernel(
         "traversal.partials.merge_partials", PartialOperands(accumulator, accumulator), "minmax"
     )

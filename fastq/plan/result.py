@@ -51,7 +51,7 @@ def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Arra
 
 
 def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:
-    """Return an array of anything, of a shape in memory, with its axes in another order."""
+    """Return an array whose elements are yet to be written, made with its axes in memory order and then transposed."""
     return result_pool.empty(in_memory, dtype).transpose(axes)
 
 

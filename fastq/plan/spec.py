@@ -28,7 +28,7 @@ class Arithmetic(NamedTuple):
 
     @property
     def clamping(self) -> Arithmetic:
-        """The same for values beyond the range that parameters are taken from."""
+        """The same where codes are always clamped: a search tries ranges that not all values lie in."""
         range_rule = self.rule.range
         if range_rule is None:
             return self
@@ -63,7 +63,7 @@ class OpSpec:
 
     @cached_property
     def in_bytes(self) -> OpSpec:
-        """The same for codes in the lowest bits of a byte each."""
+        """The same for codes in the lowest bits of a byte each, whatever its higher bits are."""
         return self._with_codes(self.arithmetic.code_format and self.arithmetic.code_format.in_bytes)
 
     @cached_property
@@ -75,16 +75,20 @@ class OpSpec:
     def at_random(self) -> OpSpec:
         """The same with codes rounded at random."""
         lowest, highest = self.code_range
+        # codes of more than 8 bits need another arithmetic: a step and its random bits together fill an int32
         rule = self.arithmetic.rule._replace(rounding=AT_RANDOM if highest - lowest < 256 else WIDELY_AT_RANDOM)
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), draws=True)
 
     def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:
+        """Return the same for codes that lie in memory in another way, and share no bytes."""
         return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format), packed_format=None)
 
     @cached_property
     def by_parameters(self) -> OpSpec:
-        """The same where parameters are given."""
+        """The same where parameters are given: the conversion that follows once parameters were taken from ranges."""
         rule = self.arithmetic.rule
+        # codes are computed with scales before these are rounded to what is stored; the values of "fake" come from the
+        # rounded ones, so its kernels still have to round them
         rule = rule._replace(range=None, stored_half=rule.stored_half if self.op == "fake" else "")
         return replace(self, arithmetic=self.arithmetic._replace(rule=rule), range_scheme=GIVEN)
 
@@ -169,17 +173,22 @@ def _floor_in_half(scale_floor: float | str | None, operations: str) -> float | 
 
 
 def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, StorageFormat | None]:
-    """Return how codes and scales lie in memory where their dtype does not say it, else None."""
+    """Return how codes and scales lie in memory where their dtype does not say it, else None.
+
+    `saturate` is the caller's option. It is not read where a code can't overflow: a format may have no NaN to overflow
+    to, and the scale of a block is such that its values fit.
+    """
     codes = scales = None
     if qtype.packed or qtype.element:
-        row = qtype.float_format
-        may_overflow = row is not None and row.nan is not None and not qtype.block_size
-        signed = qtype.signed and not qtype.element
+        float_format = qtype.float_format
+        may_overflow = float_format is not None and float_format.nan is not None and not qtype.block_size
+        signed = qtype.signed and not qtype.element  # two's complement: the sign bit of a float is part of its format
         codes = StorageFormat(
             bits=qtype.bits, signed=signed, element=qtype.element, saturate=saturate or not may_overflow
         )
     if qtype.scale_element:
         of_scale = FLOAT_FORMATS[qtype.scale_element]
+        # codes of "mxint8" count 64ths: a stored 2**e stands for steps of 2**(e - 6)
         exponent = 0 if qtype.element or of_scale.sign else qtype.bits - 2
         scales = StorageFormat(8, signed=False, element=of_scale.name, exponent=exponent)
     return codes, scales
@@ -187,9 +196,8 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
 
 def rule_of(coding: Coding, qtype: QType) -> Rule:
     """Return the arithmetic of a convention with given parameters."""
-    # codes of float formats and tables do not count steps
     convention = coding.convention
-    counts = not qtype.element
+    counts = not qtype.element  # whether codes count steps; those of float formats and tables do not
     zero = "code"
     if convention.zero_point == "offset" and counts:
         zero = "offset"
@@ -216,7 +224,8 @@ def rule_of(coding: Coding, qtype: QType) -> Rule:
 def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
     """Return the arithmetic with which a convention takes parameters from a range.
 
-    Only what a format or a scheme reads is taken, so that conventions that differ elsewhere share kernels.
+    Only what a format or a scheme reads is taken, so that conventions that differ elsewhere share kernels: all else
+    has its default.
     """
     convention = coding.convention
     if qtype.codebook:

@@ -48,7 +48,11 @@ def places_before_point(fraction: float, exponent: int) -> int:
 
 
 def kept_bits(fraction: float, exponent: int, digits: int) -> int:
-    """Return the mantissa bits that digits of ``fraction * 2**exponent`` need, 0.5 <= fraction < 1."""
+    """Return the mantissa bits that digits of ``fraction * 2**exponent`` need, 0.5 <= fraction < 1.
+
+    Pi is ``0.785 * 2**2``. Its third digit is worth 2**-7 or more, the power of two from 0.01 down, and its first bit
+    2**1: so 3 digits need 8 bits after the first.
+    """
     last = math.floor(_BITS_OF_DIGIT * (digits_before_point(fraction, exponent) - digits))
     return abs(places_before_point(fraction, exponent) - last) - 1
 
@@ -58,9 +62,13 @@ def _fraction(places: int, k: int) -> float:
     return math.ldexp((1 << places) + k, -places - 1)
 
 
-def _alike(of: Callable[[float, int], int], exponent: int, places: int, most: int) -> int:
-    """Return how many of the first numbers of a binade, at most `most`, have the property of its first one."""
-    return bisect_left(range(most), True, key=lambda k: of(_fraction(places, k), exponent) != of(0.5, exponent))
+def _alike(function: Callable[[float, int], int], exponent: int, places: int, most: int) -> int:
+    """Return for how many of the first numbers of a binade, at most `most`, a function is what it is for the first.
+
+    It changes once at most, so that the place is found by bisection.
+    """
+    of_first = function(0.5, exponent)
+    return bisect_left(range(most), True, key=lambda k: function(_fraction(places, k), exponent) != of_first)
 
 
 @functools.cache

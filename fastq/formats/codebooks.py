@@ -40,6 +40,7 @@ class Codebook:
         return hash(self.name)
 
     def __repr__(self) -> str:
+        # tells tables apart by their numbers, where the name alone would not: machine code is kept by such texts
         content = repr((self.values, self.thresholds)).encode()
         return f"Codebook({self.name}, {hashlib.sha256(content).hexdigest()[:16]})"
 
@@ -101,7 +102,11 @@ _BINS = 65536  # cells of the table in which codes of values are looked up
 
 
 def _by_table(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the thresholds between codes in a table of 65536 cells over -1..1, with edges rounded as in float32."""
+    """Return the thresholds between codes in a table of 65536 cells over -1..1, with edges rounded as in float32.
+
+    Such a table gives a value the code of its cell. For each code at once, the largest float32 that has this code or a
+    smaller one is found by bisection; so the numbers that decide are not quite the midpoints.
+    """
     cells = np.float32(-1) + (np.float32(2) * np.arange(_BINS, dtype=np.float32)) / np.float32(_BINS - 1)
     codes = np.searchsorted(midpoints(numbers), cells, side="left")
     low, high = np.full(len(numbers) - 1, -1, np.float32), np.full(len(numbers) - 1, 1, np.float32)
@@ -116,12 +121,14 @@ def _by_table(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _row(name: str, bits: int, numbers: list[float], decide: Thresholds = midpoints) -> Codebook:
+    """Return a row of the table, with numbers rounded to float32."""
     return Codebook(name, bits, tuple(map(float, np.array(numbers, np.float32))), decide)
 
 
 _NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
 _NF4 += [-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725]
 _NF4 += [0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+# code 0 has 0.0, and so does code 8: a sum with 0.0 takes the sign from -0.0
 _FP4 = [sign * number / 12 for sign in (1, -1) for number in (0, 0.0625, 8, 12, 4, 6, 2, 3)]
 
 # NF4: QLoRA (arXiv:2305.14314), appendix E. FP4 and the dynamic map: bitsandbytes, get_4bit_type, create_dynamic_map.

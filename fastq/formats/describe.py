@@ -31,14 +31,20 @@ _OF_CODES = {
 
 
 def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
-    """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
-    cases: dict[str, list[tuple[str, str, str]]] = {}
+    """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them.
+
+    `formula` takes a row with the variants of a case, and the scheme. A case has a scheme, a part and a code format, ""
+    for formats without variants of their own.
+    """
+    cases_of_text: dict[str, list[tuple[str, str, str]]] = {}
     own = {qtype.name for qtype in own_formats(row)}
     formats = ("", *dict.fromkeys(when for when, *_ in row.variants if when in row.formats and when not in own))
     for case in itertools.product(row.schemes, PARTS, formats):
         scheme, part, code_format = case
-        cases.setdefault(formula(row.under(scheme == "symmetric", part, code_format), scheme), []).append(case)
-    return [(text, "" if len(cases) == 1 else _named(where, row)) for text, where in cases.items()]
+        text = formula(row.under(scheme == "symmetric", part, code_format), scheme)
+        cases_of_text.setdefault(text, []).append(case)
+    holds_always = len(cases_of_text) == 1
+    return [(text, "" if holds_always else _named(cases, row)) for text, cases in cases_of_text.items()]
 
 
 def own_formats(row: Convention) -> list[QType]:
@@ -55,16 +61,19 @@ def of_own_formats(row: Convention, formula: Callable[[QType, Convention], str])
     return [(text, ", ".join(names)) for text, names in formats.items()]
 
 
-def _named(where: list[tuple[str, str, str]], row: Convention) -> str:
-    """Return the name of some of the cases of a convention."""
-    schemes, parts, formats = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
+def _named(cases: list[tuple[str, str, str]], row: Convention) -> str:
+    """Return some of the cases of a convention in words, such as "symmetric, per channels": what they all have.
+
+    "else" are cases with each scheme and each part, and with formats that have no variants.
+    """
+    schemes, parts, formats = (list(dict.fromkeys(names)) for names in zip(*cases, strict=True))
     words = schemes if len(schemes) < len(row.schemes) else []
     words = [*words, *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
     return ", ".join([*words, *(formats if "" not in formats else [])]) or "else"
 
 
 def rounding_words(row: Convention, _: str = "asymmetric") -> str:
-    """Return in words how codes are rounded."""
+    """Return in words how codes are rounded, in any scheme: the second argument is for `in_every_case`."""
     inside = row.zero_point_inside and row.zero_point != "offset"
     words = (_OF_CODES if inside else _OF_NUMBERS)[row.rounding]
     return f"{_NEAREST['half_even']}, to {row.cut_from} bits, and then {words}" if row.cut_from else words
@@ -72,13 +81,17 @@ def rounding_words(row: Convention, _: str = "asymmetric") -> str:
 
 def ends_words(row: Convention) -> str:
     """Return the codes at which integers of a convention saturate, where these are not all codes of a format."""
-    kept = {scheme: _ends_of_codes(row, scheme == "symmetric") for scheme in row.schemes}
-    if len(set(kept.values())) == 1:
-        return kept[row.schemes[0]] or "all codes"
-    return "; ".join(f"{scheme}: {ends or 'all codes'}" for scheme, ends in kept.items())
+    ends_by_scheme = {scheme: _ends_of_codes(row, scheme == "symmetric") for scheme in row.schemes}
+    if len(set(ends_by_scheme.values())) == 1:
+        return ends_by_scheme[row.schemes[0]] or "all codes"
+    return "; ".join(f"{scheme}: {ends or 'all codes'}" for scheme, ends in ends_by_scheme.items())
 
 
 def _ends_of_codes(row: Convention, symmetric: bool) -> str:
+    """Return the first and the last code of each format that does not use all codes, such as "int8 -127 to 127".
+
+    Of a convention for all formats, int8 and uint8 stand for the others.
+    """
     ends = []
     for qtype in (QTYPES[name] for name in row.formats or ("int8", "uint8") if name in QTYPES):
         first, last = coding_of(row, qtype, symmetric, None, 0, np.dtype(np.float32)).codes
@@ -93,7 +106,7 @@ def has_only_floats(row: Convention) -> bool:
 
 
 def code_formula(row: Convention, _: str = "asymmetric") -> str:
-    """Return the formula of codes; `row` has the variants of a scheme.
+    """Return the formula of codes; `row` has the variants of a scheme, so the second argument is not read.
 
     `nearest` rounds to a number of a float format.
     """
@@ -131,7 +144,7 @@ def _whole(steps: str, row: Convention) -> str:
 
 
 def value_formula(row: Convention, _: str = "asymmetric") -> str:
-    """Return the formula of values."""
+    """Return the formula of values; `row` has the variants of a scheme, so the second argument is not read."""
     half = " + 0.5" if row.decode == "middle" else ""
     if row.zero_point != "offset":
         return f"(code - zero_point{half}) * scale"
@@ -196,6 +209,7 @@ def _last_steps(row: Convention, scheme: str) -> str:
 
 
 def _degenerate(row: Convention) -> str:
+    """Return what becomes of scales that are too small."""
     up = "up where a subnormal one is too short; " if row.tiny_scale == "reaching" else ""
     if row.degenerate == "floor":
         return f"at least {_floor(row)}"
@@ -209,6 +223,7 @@ def _may_be_too_small(row: Convention) -> bool:
 
 
 def _floor(row: Convention) -> str:
+    """Return the smallest scale in words, or as a number."""
     if row.scale_floor is None:
         return "the smallest normal number"
     if row.scale_floor == "root":
@@ -222,7 +237,10 @@ def _too_small(row: Convention) -> str:
 
 
 def _floor_number(row: Convention) -> float:
-    """Return the smallest scale of a row that names one."""
+    """Return the smallest scale of a row that names one; of "root" that of float32, 2**-63, and 0.0 without one.
+
+    Scales that are stored in float32 are at least its smallest number.
+    """
     floor = 2.0**-63 if row.scale_floor == "root" else float(row.scale_floor or 0.0)
     return max(floor, 2.0**-149) if row.stored_type == "float32" else floor
 
@@ -279,6 +297,7 @@ def _ends(row: Convention) -> tuple[str, str]:
 
 
 def _zero_point_of_range(row: Convention) -> str:
+    """Return the formula of zero points among the codes, in the asymmetric scheme."""
     lowest, highest = _ends(row)
     end, code = (highest, "qmax") if row.zero_point_end == "highest" else (lowest, "qmin")
     if row.scale_from == "inverse":

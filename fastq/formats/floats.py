@@ -51,13 +51,16 @@ class FloatFormat:
         return 2.0 ** (1 - self.bias)
 
     def number(self, code: int) -> float:
-        """Return the number of a code that is neither infinity nor NaN, in a format with a sign."""
+        """Return the number of a code that is neither infinity nor NaN, in a format with a sign.
+
+        Code 0x3C of float8_e4m3fn has the exponent field 7 and the mantissa field 4, of 8: ``2**(7 - 7) * (1 + 4/8)``.
+        """
         exponent, fraction = divmod(code & ((1 << self.exponent + self.mantissa) - 1), 1 << self.mantissa)
         size = 2.0 ** (max(exponent, 1) - self.bias) * ((exponent > 0) + fraction / (1 << self.mantissa))
         return -size if code >> self.exponent + self.mantissa else size
 
     def positive(self, number: float) -> float:
-        """Return the positive number of this format nearest to another number."""
+        """Return the number of this format nearest to another one, but at least the smallest above 0, and finite."""
         smallest = 2.0 ** (1 - self.bias - self.mantissa)
         return max(float(np.float64(min(number, self.max)).astype(self.dtype)), smallest)
 

@@ -94,6 +94,10 @@ class BlockFormat:
         return self._zero_of("scales", "mins")
 
     def _zero_of(self, of: str, least: str) -> int:
+        """Return the code of 0 among codes or scales `of`, which have no sign if smallest values, `least`, are stored.
+
+        Codes of 8 bits are two's complement; all others are stored with half of their number added: 8 to those of 4.
+        """
         unsigned = self.count(least) or not self.count(of) or self.width(of) == 8
         return 0 if unsigned else 1 << self.width(of) - 1
 
@@ -101,7 +105,9 @@ class BlockFormat:
     def group(self) -> int:
         """Number of neighbours for which ggml stores zeros if all have an importance of 0; 0 if it never does.
 
-        A range without importance is that of the values. With sub-blocks, only the unit of their scales needs some.
+        Without a smallest value, these are the ones that share a scale. With one, those without importance still have
+        the range of their values, so ggml stores no zeros for a block of 32. But the unit of the scales of sub-blocks
+        needs some importance in the super-block.
         """
         return self.sub if not self.has_minimum else 0 if self.of_rows else self.size
 
@@ -130,7 +136,7 @@ class ScaledFormat(BlockFormat):
     @property
     def reach(self) -> tuple[int, int]:
         """The smallest and the largest number of a code."""
-        if self.extent == "signed":
+        if self.extent == "signed":  # `steps` is below 0, -8 for codes -8..7, as the largest magnitude has code -8
             return self.steps, -self.steps - 1
         return 0 if self.has_minimum else -self.steps, self.steps
 
@@ -253,14 +259,17 @@ WEIGHTED_CANDIDATES = Candidates(-0.9, 0.05, 36)  # candidates with weights, for
 
 
 def _half(of: str, at: int) -> Field:
+    """Return the field of one float16."""
     return Field(of, at, 2, 1, bits=16, stride=1, word=2)
 
 
 def _nibbles(at: int, size: int, stride: int) -> Field:
+    """Return the field of the lowest four bits of `size` codes; a byte has those of two codes `stride` apart."""
     return Field("codes", at, size // 2, size, bits=4, stride=stride)
 
 
 def _fifth_bits(at: int, size: int, stride: int) -> Field:
+    """Return the field of the fifth bits of `size` codes; a byte has those of eight codes `stride` apart."""
     return Field("codes", at, size // 8, size, bits=1, stride=stride, shift=4)
 
 

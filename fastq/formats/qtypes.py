@@ -112,7 +112,7 @@ class QType:
 
     @cached_property
     def has_zero_point(self) -> bool:
-        """Whether zero points may differ from 0."""
+        """Whether zero points may differ from 0; codes of 32 bits have offsets instead."""
         return not self.element and self.bits <= 16
 
     @cached_property
@@ -160,11 +160,13 @@ class QType:
 
 
 def _integers() -> list[QType]:
+    """Return the formats of integers, in the order in which tables and messages list them."""
     widths = (8, 16, 4, 2, 1, 3, 5, 6, 7)
     return [QType(f"{'' if signed else 'u'}int{bits}", bits, signed) for bits in widths for signed in (True, False)]
 
 
 def _floats() -> list[QType]:
+    """Return the formats whose codes are floats; those without a sign are for scales alone."""
     return [QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits <= 8 and row.sign]
 
 

@@ -104,11 +104,13 @@ class MSERange:
         has_shares = self.shares is not None
         has_sign = convention.symmetric_extreme != "magnitude" or qtype.format in convention.searched_signed
         may_be_negative = symmetric and has_sign
-        known = self if has_shares else default_of(qtype, apart, granularity, block_size, weighed, spaced)
-        known = replace(known, signs=1 + may_be_negative)
-        known = known if self.grid is None and (self.shrink, self.grow) != (0, 0) else replace(known, finer=1)
+        defaults = self if has_shares else default_of(qtype, apart, granularity, block_size, weighed, spaced)
+        defaults = replace(defaults, signs=1 + may_be_negative)
+        # the table has `finer` for its own grid, and a search of the whole range alone has nothing to look around
+        if self.grid is not None or (self.shrink, self.grow) == (0, 0):
+            defaults = replace(defaults, finer=1)
         method = replace(
-            self, **{f.name: getattr(known, f.name) for f in fields(self) if getattr(self, f.name) is None}
+            self, **{f.name: getattr(defaults, f.name) for f in fields(self) if getattr(self, f.name) is None}
         )
         if method.signs == 2 and not may_be_negative:
             raise ValueError(
@@ -126,7 +128,7 @@ class MSERange:
 
     @property
     def _has_spacing(self) -> bool:
-        """Whether anything is given of ranges that lie equally far apart."""
+        """Whether the caller gives anything that says how far apart ranges lie, and not their `shares`."""
         return any(value is not None for value in (self.grid, self.shrink, self.grow, self.finer))
 
     @property
@@ -241,15 +243,20 @@ _APART = (
 def default_of(
     qtype: QType, apart: bool, granularity: str, block_size: int, weighed: bool, spaced: bool = False
 ) -> MSERange:
-    """Return the default search of a format for "array", "channels" or "blocks", `weighed` or evenly `spaced`."""
-    known = qtype.name if qtype.name in _NAMED else qtype.bits
+    """Return the default search of a format: the first row of a table for this format and this size of parts.
+
+    `apart` says that both ends of a range move, `granularity` is "array", "channels" or "blocks", `weighed` that errors
+    have weights, and `spaced` that ranges have to lie equally far apart.
+    """
+    format_or_bits = qtype.name if qtype.name in _NAMED else qtype.bits
     rows: tuple[_Default, ...] = _APART if apart else (*(_WEIGHED if weighed else ()), *_TOGETHER)
-    sizes = (row for row in rows if known in row.formats)
-    known_sizes = _sizes_for(granularity)
-    return next(row.method(spaced) for row in sizes if row.elements in known_sizes or 0 < block_size <= row.elements)
+    of_format = (row for row in rows if format_or_bits in row.formats)
+    sizes = _sizes_for(granularity)
+    return next(row.method(spaced) for row in of_format if row.elements in sizes or 0 < block_size <= row.elements)
 
 
 def _sizes_for(granularity: str) -> tuple[int, ...]:
+    """Return what `elements` of a row may be for parts that are no blocks, or for blocks of any size."""
     return (_CHANNELS, _ANY) if granularity == "channels" else (_ANY,)
 
 

@@ -21,8 +21,8 @@ class Requantization(NamedTuple):
     float_bias: bool = False  # whether a bias may be a float, which is added in float32
 
 
-_SHIFTED = 2.0**30 - 0.25
-_FLOAT = 2.0**128 - 2.0**103
+_SHIFTED = 2.0**30 - 0.25  # from here on twice a multiplier rounds to 2**31, which is no 31 bit integer
+_FLOAT = 2.0**128 - 2.0**103  # halfway from the largest float32 to 2**128: from here on numbers round to infinity
 
 _ROWS = (
     Requantization(

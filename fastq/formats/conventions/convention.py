@@ -352,6 +352,8 @@ class Convention:
         self._check_variants()
 
     def _check_variants(self) -> None:
+        """Raise an error unless variants name known conditions and fields, and give a valid row in each case."""
+        # these fields are read of a row as it is, before the case is known
         fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "zero_point", "codes_by"}
         known = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
@@ -361,14 +363,17 @@ class Convention:
         for scheme in self.schemes if self.variants else ():
             for part in ("array", "channels", "blocks"):
                 for code_format in formats:
-                    self.under(scheme == "symmetric", part, code_format)
+                    self.under(scheme == "symmetric", part, code_format)  # which validates the row of this case
 
     def _check_formats(self) -> None:
+        """Raise an error unless the fields that name schemes, code formats and their codes are valid."""
         if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
             raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
         for name, known in (("formats", (*QTYPES, *WIDE)), ("searched_signed", QTYPES)):
             if not _are_of(getattr(self, name), known):
                 raise ValueError(f"{name} must be a tuple of code formats, not {shown(getattr(self, name))}")
+        # Steps are rounded to integers of 32 bits. Counted from code 0 they are the codes of these formats; from the
+        # lowest code, or from a zero point among the codes, they may be more than such an integer holds.
         wide = [name for name in self.formats if name in WIDE]
         if wide and (self.zero_point != "offset" or self.offset_code == "lowest"):
             raise ValueError(f"format {wide[0]} needs zero_point='offset' of the code 0 or the middle")
@@ -380,7 +385,7 @@ class Convention:
                 raise ValueError(f"reduced must have its first code before the last, not {first} and {last} for {name}")
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash(self.name)  # rows are keys of caches; their many fields take longer
 
     def under(self, symmetric: bool, part: str, code_format: str = "") -> Convention:
         """Return the row with the variants for a scheme, parameters of a part and a format.
@@ -391,7 +396,10 @@ class Convention:
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
     def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
-        """Return the first and the last of the codes for which parameters are computed."""
+        """Return the first and the last of the codes for which parameters are computed.
+
+        A reserved code, for missing values, is the lowest of a signed format and the highest of an unsigned one.
+        """
         if self.reduce_range:
             for name, least, most in self.reduced:
                 if name == qtype.name:
@@ -424,7 +432,10 @@ class Convention:
         return qtype.has_tensor_scale and self.block_scale_floor == 0.0
 
     def parts_of_steps(self, qtype: QType) -> float:
-        """Return how many parts of a step there are to which steps are rounded first; 0 if they are not."""
+        """Return how many parts of a step there are to which steps are rounded first; 0 if they are not.
+
+        Codes of 16 bits that are cut from 32 have 2**16.
+        """
         return 2.0 ** (self.cut_from - qtype.bits) if self.cut_from > qtype.bits else 0.0
 
     def half_precision_for(self, dtype: np.dtype[Any]) -> HalfPrecision:
@@ -483,7 +494,10 @@ _under = functools.lru_cache(256)(Convention.under)
 def coding_of(
     convention: Convention, qtype: QType, symmetric: bool, axis: Axis, block_size: int, compute: np.dtype[Any]
 ) -> Coding:
-    """Return a format under a convention, for parameters along an axis of values of a compute type."""
+    """Return a format under a convention, for parameters along an axis of values of a compute type.
+
+    `compute` is the compute type under most conventions; some have one of their own.
+    """
     in_scheme = convention
     if convention.variants:
         in_scheme = _under(convention, symmetric, kind_of(axis, block_size), qtype.format)
@@ -501,8 +515,10 @@ def exceeds_digits(qtype: QType, compute: np.dtype[Any]) -> bool:
 
 
 def _largest_up_to(code: float, compute: np.dtype[Any]) -> float:
-    """Return the largest number of a compute type that is not above a code."""
-    # contract 7.8
+    """Return the largest number of a compute type that is not above a code: values are clamped to it (contract 7.8).
+
+    The last code of int32 is 2147483647; the largest float32 up to it is 2147483520.
+    """
     near = compute.type(code)
     return float(near if float(near) <= code else np.nextafter(near, compute.type(0)))
 
@@ -516,10 +532,12 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _are_of(names: object, known: Collection[str]) -> bool:
+    """Return whether this is a tuple of known names."""
     return type(names) is tuple and all(issubclass(type(name), str) and name in known for name in names)
 
 
-def _rows(rows: object, name: str, wanted: str) -> tuple[tuple[Any, Any, Any], ...]:
+def _rows(rows: object, name: str, columns: str) -> tuple[tuple[Any, Any, Any], ...]:
+    """Return the value of a field if it is a tuple of tuples of three items; `columns` names these in the error."""
     if type(rows) is tuple and all(type(row) is tuple and len(row) == 3 for row in rows):
         return rows
-    raise ValueError(f"{name} must be a tuple of {wanted}, not {shown(rows)}")
+    raise ValueError(f"{name} must be a tuple of {columns}, not {shown(rows)}")

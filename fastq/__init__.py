@@ -131,12 +131,14 @@ _MODULES = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "te
 
 
 def _graphs_of_dask() -> ModuleType:
+    """Import the adapter that makes graphs of calls on arrays of dask."""
     from fastq.adapters.dask import dispatch
 
     return dispatch
 
 
 def _labels_of_xarray() -> ModuleType:
+    """Import the adapter that gives results the labels of DataArrays and Variables."""
     from fastq.adapters.xarray import labelled
 
     return labelled

@@ -9,7 +9,7 @@ from typing import Any
 from fastq.system.arguments import as_int
 from fastq.system.imports import late
 
-# these import NumPy, so the first call imports it
+# Each returns a module, or what is in it. They import NumPy, so the first call does that, and not `import fastq.config`.
 
 
 @late
@@ -187,6 +187,7 @@ def show_versions() -> None:
 
 
 def _version(distribution: str) -> str:
+    """Return the version of an installed distribution, by its name on PyPI."""
     from importlib import metadata  # 18 ms, a quarter of importing NumPy
 
     try:
@@ -196,6 +197,7 @@ def _version(distribution: str) -> str:
 
 
 def _describe_cpu() -> str:
+    """Return LLVM's name of this CPU, with those of `FEATURES` that it has."""
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()

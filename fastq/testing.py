@@ -49,8 +49,8 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
         if not isinstance(q, QuantizedArray):
             raise TypeError(f"{name} must be a QuantizedArray, not {shown(q)}")
     ours = _description_of(actual)
-    wanted = _description_of(desired)
-    different = [f"{name}: {_unlike(ours[name], wanted[name])}" for name in ours if ours[name] != wanted[name]]
+    theirs = _description_of(desired)
+    different = [f"{name}: {_unlike(ours[name], theirs[name])}" for name in ours if ours[name] != theirs[name]]
     if not different and has_named_dimensions(actual.codes) and has_named_dimensions(desired.codes):
         different = _unlike_labels(actual.codes, desired.codes)
     if not different:
@@ -72,28 +72,29 @@ def _description_of(q: QuantizedArray) -> dict[str, Any]:
     }
 
 
-def _unlike(ours: Any, wanted: Any) -> str:
+def _unlike(ours: Any, theirs: Any) -> str:
     """Return a text on two unequal values; of two conventions of one name the fields in which they differ."""
     if not isinstance(ours, Convention):
-        return f"{ours}, not {wanted}"
-    if ours.name != wanted.name:
-        return f"{ours.name}, not {wanted.name}"
-    pairs = ((field.name, getattr(ours, field.name), getattr(wanted, field.name)) for field in fields(ours))
+        return f"{ours}, not {theirs}"
+    if ours.name != theirs.name:
+        return f"{ours.name}, not {theirs.name}"
+    pairs = ((field.name, getattr(ours, field.name), getattr(theirs, field.name)) for field in fields(ours))
     return ", ".join(f"{name} of {ours.name} {a!r}, not {b!r}" for name, a, b in pairs if a != b)
 
 
-def _unlike_labels(ours: Any, wanted: Any) -> list[str]:
+def _unlike_labels(ours: Any, theirs: Any) -> list[str]:
     """Return a text on the labels in which two arrays of codes differ."""
-    if ours.dims != wanted.dims:
-        return [f"dimensions: {ours.dims}, not {wanted.dims}"]
+    if ours.dims != theirs.dims:
+        return [f"dimensions: {ours.dims}, not {theirs.dims}"]
     try:
-        check_coordinates(ours, wanted, "actual.codes", "desired.codes")
+        check_coordinates(ours, theirs, "actual.codes", "desired.codes")
     except ValueError as error:
         return [f"coordinates: {error}"]
     return []
 
 
 def _arrays(q: QuantizedArray) -> dict[str, NDArray[Any]]:
+    """Return codes and parameters by name; a tensor scale of 1 stands for none, so that both arrays have the same."""
     tensor_scale = np.float32(1) if q.tensor_scale is None else q.tensor_scale
     numbers = {"scale": q.scale, "zero_point": q.zero_point, "tensor_scale": tensor_scale}
     return {"codes": as_array(q.codes, "q.codes"), **{name: as_array(each, name) for name, each in numbers.items()}}

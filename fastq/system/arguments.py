@@ -105,6 +105,7 @@ def as_str(value: Any, name: str) -> str:
     return str.__str__(value)
 
 
+# by the types of fields, which are texts in modules that postpone the evaluation of annotations
 _FIELDS: dict[Any, Callable[[Any, str], Any]] = {"bool": as_bool, "int": as_int, "str": as_str}
 
 
@@ -193,6 +194,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 @imports.late
 def _get_close_matches() -> Callable[..., list[str]]:
+    """Import what only the message of an error needs."""
     from difflib import get_close_matches
 
     return get_close_matches

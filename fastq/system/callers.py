@@ -23,4 +23,5 @@ def warn_caller(message: str) -> None:
 
 
 def _is_between(module: object) -> bool:
+    """Return whether a frame is of a module that is not the caller's, by its name."""
     return isinstance(module, str) and module.partition(".")[0] in _BETWEEN

@@ -57,7 +57,8 @@ def gaps_of(x: Any) -> tuple[Gap, ...]:
             gaps.append(Gap("netCDF's own _FillValue", NEVER_WRITTEN[dtype]))
     if OF_ZARR_2 in attributes and getattr(getattr(x, "metadata", None), "zarr_format", 2) == 2:
         gaps += [Gap("fill_value", value) for value in _numbers(getattr(x, "fill_value", None))]
-    by_value = {gap.value: gap for gap in reversed(gaps)}  # _FillValue and missing_value are one number as a rule
+    # _FillValue and missing_value are one number as a rule: of equal ones the first stays, in the order of their names
+    by_value = {gap.value: gap for gap in reversed(gaps)}
     return tuple(reversed(by_value.values()))
 
 

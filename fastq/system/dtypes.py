@@ -58,7 +58,7 @@ def safetensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]], 
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, start + nbytes)}
         start += nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8)  # so that the first tensor begins at a multiple of 8 bytes
     return len(text).to_bytes(8, "little") + text
 
 

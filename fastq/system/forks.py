@@ -34,6 +34,7 @@ def holds_a_lock() -> bool:
 
 
 def _before_fork() -> None:
+    """Wait for all locks, and hold them and signals back until the fork is done."""
     held = _of_thread.held = ExitStack()
     held.enter_context(Held())
     for lock in _locks:  # also those of a module whose import this waits for
@@ -41,6 +42,7 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
+    """Release what `_before_fork` took, in the parent and in the child, which has a copy of each lock."""
     if hasattr(_of_thread, "held"):  # not if this was imported in the middle of a fork
         _of_thread.held.close()
 

@@ -142,6 +142,7 @@ def _with_advice(theirs: Any, ours: Any, dim: Any, name: str, of: str) -> str:
 
 
 def _have_each_once(theirs: Any, ours: Any) -> bool:
+    """Return whether no label occurs twice in either coordinate, so that labels alone tell which elements are meant."""
     return len(_as_set(theirs)) == len(theirs) and len(_as_set(ours)) == len(ours)
 
 
@@ -156,6 +157,7 @@ def _first(labels: Any) -> str:
 
 
 def _text(label: Any) -> str:
+    """Return a label as text; the `repr` of a number of NumPy would have its dtype in it."""
     return str(label) if isinstance(label, np.generic) else shown(label)
 
 
@@ -192,4 +194,5 @@ def _labels_of_table(x: Any) -> dict[str, Any]:
 
 
 def _are_equal(theirs: Any, ours: Any) -> bool:
+    """Return whether labels are equal: the columns of polars, which are lists, or Indexes of pandas."""
     return theirs == ours if type(theirs) is list else bool(theirs.equals(ours))

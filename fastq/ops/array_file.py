@@ -70,10 +70,12 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
 
 
 def _kind(result_class: type) -> str:
+    """Return the "format" of files with an object of a class."""
     return f"fastq.{result_class.__name__}"
 
 
 def _meaning(params: QParams) -> dict[str, Any]:
+    """Return all of the parameters but their numbers, for JSON."""
     qtype = params.dtype
     return {
         **qtype_entry(qtype),
@@ -153,6 +155,7 @@ def _pop_meaning(header: dict[str, Any], result_class: type[QuantizedArray] | ty
 
 
 def _read_header(file: BinaryIO) -> dict[str, Any]:
+    """Read the JSON object that a file of safetensors begins with, after its length in 8 bytes."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(file.fileno()).st_size - 8):
         raise ValueError("it has no safetensors header")
@@ -185,22 +188,26 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
 
 
 def _width(dtype: str) -> int:
+    """Return the bytes of a float of safetensors that NumPy lacks; raise ValueError for an unknown dtype."""
     if dtype not in ML_FLOATS:
         raise ValueError(f"a tensor has dtype {shown(dtype)}, which is not one of {', '.join((*NUMPY, *ML_FLOATS))}")
     return 2 if dtype == "BF16" else 1
 
 
 def _as_elements(dtype: str, array: Array) -> Array:
+    """Return a tensor in its dtype, floats of ml_dtypes from the bits that were read."""
     return array.view(FLOAT_FORMATS[ML_FLOATS[dtype]].dtype) if dtype in ML_FLOATS else array
 
 
 def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> QParams:
+    """Return the parameters of a file; `meaning` may have no keys beside those that are used."""
     convention = convention_of(meaning.pop("convention"))
     computed = meaning.pop("computed")
     axis, block_size, symmetric = (meaning.pop(name) for name in ("axis", "block_size", "symmetric"))
     if meaning:
         raise ValueError(f"its {KEY!r} metadata has unknown keys: {', '.join(meaning)}")
     zero_point = arrays["zero_point"]
+    # safetensors has no name for such floats, so they were written as bytes: see `_as_tensor`
     if qtype.element and qtype.packed and not zero_point.any():
         zero_point = np.zeros(zero_point.shape, qtype.storage)
     return QParams(

@@ -141,16 +141,16 @@ def _resolve_bitround(arguments: Call, x: Array, out: Any) -> BoundCall:
     new = result.new
     if not x.size:
         return lambda x, out, *_: new() if out is None else out
-    launch = _bind_launch(request, x, None if out is None else np.asarray(out), result.nbytes)
-    run = launch.launch
-    settle = launch.settle
+    bound = _bind_launch(request, x, None if out is None else np.asarray(out), result.nbytes)
+    launch_checked = bound.launch
+    settle = bound.settle
     in_place = _in_place(request, x, out)
 
     def round_floats(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
         if result is x and in_place is not None:
             in_place(x, x)
-        elif status := run(x, np.asarray(result)):
+        elif status := launch_checked(x, np.asarray(result)):
             settle(status, x, result)
         return result
 
@@ -191,6 +191,7 @@ def _refuse_nothing(*_: object) -> None:
 
 
 def _execute(request: BitRounding, x: Array, out: Array | None, streams: bool = True) -> Execute:
+    """Return what rounds arrays like these, without checks; with `streams` large results go past the cache."""
     return _with_table(request, bind(_plan(request, x, out, streams)))
 
 

@@ -128,10 +128,12 @@ class Calibrator:
         return np.asarray(histogram.edges_of(self._bins, exponents[..., None]))
 
     def _in_compute_type(self, ends: Array) -> Array:
+        """Return minima or maxima, kept in float64, in the compute type, in which all of them are exact."""
         return np.asarray(calibration_methods.in_compute_type(ends, self._compute))
 
     @property
     def _data(self) -> Histogram:
+        """The histograms of all channels; an error before the first `update`."""
         if self._histogram is None:
             raise ValueError("this Calibrator has no data yet: call update")
         return self._histogram
@@ -157,6 +159,7 @@ class Calibrator:
         self._add(new_histogram, compute_dtype(x.dtype), "x")
 
     def _add(self, new_histogram: Histogram, compute: np.dtype[Any], name: str) -> None:
+        """Add histograms of an array, or of another calibrator, which errors call `name`."""
         known = self._histogram or histogram.empty(new_histogram.lo.shape, self._bins)
         if new_histogram.lo.shape != known.lo.shape:
             raise ValueError(f"{name} has channels of shape {new_histogram.lo.shape}, earlier arrays {known.lo.shape}")
@@ -377,11 +380,15 @@ class Calibrator:
 
 
 def join_calibrators(grid: Any, axes: int) -> Calibrator:
-    """Return a calibrator with the channels of others, given as nested lists with one level for each channel axis."""
+    """Return a calibrator with the channels of others, given as nested lists with one level for each channel axis.
+
+    Each has other channels of the same arrays, as chunks of a dask array do.
+    """
     first: Any = grid
     for _ in range(axes):
         first = first[0]
     joined: Calibrator = copy.copy(first)
+    # lists are joined along the last axes, which are those of channels, so the axis of bins comes before these
     counts = _join_channels(grid, lambda one: np.moveaxis(one._data.counts, -1, 0))
     lo, hi = _join_channels(grid, lambda one: one._data.lo), _join_channels(grid, lambda one: one._data.hi)
     joined._histogram = Histogram(lo, hi, np.moveaxis(counts, 0, -1))
@@ -389,6 +396,8 @@ def join_calibrators(grid: Any, axes: int) -> Calibrator:
 
 
 def _join_channels(grid: Any, array_of: Callable[[Calibrator], Array]) -> Array:
+    """Return the arrays of nested lists of calibrators as one: those of the innermost lists side by side."""
+
     def arrays(nested: Any) -> Any:
         return [arrays(inner) for inner in nested] if isinstance(nested, list) else array_of(nested)
 

@@ -38,16 +38,19 @@ class CalibrationTarget(NamedTuple):
     convention: str | Convention
 
     def of_ranges(self, lo: Array, hi: Array) -> QParams:
-        """Return the parameters of ranges, each of which belongs to a part."""
+        """Return the parameters of ranges, each of which belongs to a channel, or the one of the array."""
+        # ranges have no axes but those of channels: one is axis 0 there, whichever it is of the caller's arrays
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
+        # a float format or a table is symmetric in any case, so nothing is asked for it: then plans are shared
         symmetric = self.symmetric and not self.dtype.element
         options = RangeOptions(axis, symmetric=symmetric, dtype=self.dtype, convention=self.convention)
+        # of the first five options, the numbers: axis, and block_size, symmetric, saturate and bits by their defaults
         types = type(axis), int, bool, bool, type(None)
         params: QParams = run_operation(QPARAMS_OF_RANGES, lo, hi, options=options, types=types)
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
-        """Fake quantize each row of x, along its last axis, by a range of its own."""
+        """Fake quantize each row of x by a range of its own: x has one axis more than lo and hi, the last one."""
         params = self.of_ranges(lo, hi)
         if self.axis is not None:
             params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))
@@ -92,7 +95,10 @@ class Options(NamedTuple):
 def ranges(
     histogram: Histogram, target: CalibrationTarget, compute: np.dtype[Any], method: str, options: Options
 ) -> tuple[Ends, list[PartIndex]]:
-    """Return the ranges that a method takes from histograms, in the compute type, and those that bins can't tell."""
+    """Return the ranges that a method takes from histograms, in the compute type, and which of them bins can't tell.
+
+    The latter are the indices of channels, of which a caller is warned.
+    """
     (lo, hi), doubtful = _METHODS[method](histogram, target, compute, options)
     return (in_compute_type(lo, compute), in_compute_type(hi, compute)), doubtful
 
@@ -104,6 +110,7 @@ def in_compute_type(ends: Array, compute: np.dtype[Any]) -> Array:
 
 
 def _minmax(histogram: Histogram, *_: object) -> tuple[Ends, list[PartIndex]]:
+    """Return the whole ranges, which are exact, so that none is doubtful."""
     return (histogram.lo, histogram.hi), []
 
 
@@ -164,7 +171,10 @@ class Range(NamedTuple):
 def _for_each_part(
     of_part: Callable[[NDArray[np.int64], Array, Any, CalibrationTarget, Options], Range],
 ) -> Callable[..., tuple[Ends, list[PartIndex]]]:
-    """Make a method of one that takes a range from a single histogram; none goes beyond minimum and maximum."""
+    """Make a method of a function that takes a range from a single histogram; no range goes beyond its elements.
+
+    The function gets the counts and the edges of all bins, the minimum, and what the method gets.
+    """
 
     def ends(
         histogram: Histogram, target: CalibrationTarget, _: object, options: Options
@@ -208,13 +218,16 @@ def _is_doubtful(part_range: Range, ends: tuple[Any, Any], extremes: tuple[Any, 
 
 
 def _magnitudes(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return counts of magnitudes."""
+    """Return counts of magnitudes, from 0 on, given counts of all bins, from the most negative one on."""
     bins = counts.size // 2
     return np.asarray(counts[bins:] + counts[bins - 1 :: -1])
 
 
 def _percentile(counts: NDArray[np.int64], edges: Array, _: Any, target: CalibrationTarget, options: Options) -> Range:
-    """Return the range with at least a percentage of the elements."""
+    """Return the range with at least a percentage of the elements: `most` elements may be cut off.
+
+    In the symmetric scheme they may be on either side, so magnitudes are counted; else half of them are on each.
+    """
     bins = counts.size // 2
     before = sums_before(_magnitudes(counts) if target.symmetric else counts)
     total = int(before[-1])
@@ -239,7 +252,11 @@ FINE_OCTAVES = 5  # below the magnitude that hardly an element is above
 
 
 def _entropy(counts: NDArray[np.int64], edges: Array, minimum: Any, _: CalibrationTarget, options: Options) -> Range:
-    """Return the range of least divergence of the elements that are not 0."""
+    """Return the range of least divergence of the elements that are not 0, as many bins on either side of it.
+
+    The two bins next to 0 are left out, so most elements in these are lost to the method. Bins are widened first where
+    hardly an element lies above the middle octaves: fewer bins tell the distribution as well.
+    """
     bins = counts.size // 2
     units = edge_units(bins)
     half = options.quantized_bins // 2
@@ -274,7 +291,7 @@ METHODS = tuple(_METHODS)
 
 
 def sums_before(values: Array) -> Array:
-    """Return the sums of the values before each, and of all."""
+    """Return the sums of the values before each, and of all: of 3, 1 and 4 they are 0, 3, 4 and 8."""
     sums = np.zeros(values.size + 1, values.dtype)
     np.cumsum(values, out=sums[1:])
     return sums

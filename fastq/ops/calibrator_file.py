@@ -59,6 +59,7 @@ def read(path: Path) -> Content:
 
 
 def _read(file: BinaryIO) -> Content:
+    """Read a header, and the histograms that it announces; `Calibrator` itself checks the arguments."""
     line = file.readline(_LONGEST_LINE)
     header = json.loads(line, object_pairs_hook=without_duplicates)
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT:
@@ -86,6 +87,7 @@ def _read(file: BinaryIO) -> Content:
 
 
 def _read_histograms(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
+    """Read minima, maxima and counts; raise ValueError unless they take the `rest` of the file."""
     parts = math.prod(shape)
     if len(shape) > MOST_AXES or rest != 8 * parts * (2 + 2 * bins):
         raise ValueError(f"{rest} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side")

@@ -93,6 +93,8 @@ def _bind_unpack(
     new = result_of(x.shape, dtype, None).new
     if not x.size:
         return lambda x, scale, offset: new()
+    # The kernel compares with two gaps: of one twice, and without gaps not at all. Any others are rare, and are marked
+    # afterwards.
     first, second = (*gaps, *gaps, 0, 0)[:2]
     kernel = load_or_compile_cf_unpacking(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
@@ -111,5 +113,6 @@ def _bind_unpack(
 
 
 def _plan(kernel: int, args: Array, size: int) -> LaunchPlan:
+    """Plan one launch on contiguous elements, by a scale and an offset for all of them."""
     threads = policy.threads_for(size)
     return plan_launch(kernel, CONVERT, args, size, threads, chunk_multiple=WHOLE_BYTES)

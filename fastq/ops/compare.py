@@ -120,7 +120,10 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> driver.Laun
 def _launcher_of_errors(
     spec: OpSpec, granularity: Granularity, x: Array, q: Array, parameters: Parameters
 ) -> tuple[Launcher, tuple[int, int, int]]:
-    """Return the launcher that sums errors, and the shape of the sums, which each chunk has for itself."""
+    """Return the launcher that sums errors, and the shape of the sums: chunks, kinds of sums, and lanes of each.
+
+    Each chunk has sums for itself, and chunks do not depend on threads, so that results do not either.
+    """
     dtypes = x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype
     order = order_without_gaps(parameters.scale)
     launcher_of_errors = choose_launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
@@ -214,6 +217,7 @@ TOTALS_OF_VALUES = dataclasses.replace(COMPARE_VALUES, name="TOTALS_OF_VALUES")
 
 
 def _finish_of(arguments: Call) -> Callable[..., Any]:
+    """Return what makes the result of sums: totals, to be added to those of other parts, or the measures."""
     return _totals if arguments.operation in (TOTALS_OF_CODES, TOTALS_OF_VALUES) else _comparison
 
 
@@ -226,7 +230,11 @@ def _comparison(
 
 
 def _add_up(sums: Array, x: Array, q: Array, qparams: QParams | None = None, shape: tuple[int, ...] = ()) -> Totals:
-    """Return the totals of an array, with squares of other magnitudes if float64 does not hold theirs."""
+    """Return the totals of an array, with squares of other magnitudes if float64 does not hold theirs.
+
+    `sums` are those of `_launcher_of_errors`; the order of kinds is that of `TOTALS`, in kernels/sizes.py.
+    """
+    # a list for each kind, with the sums of all chunks and lanes
     columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(TOTALS, -1)).tolist()
     noise, signal, absolute, relative, zeros, clipped = (total_of(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     largest = _largest(columns[4], absolute)

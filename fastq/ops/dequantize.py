@@ -128,7 +128,9 @@ def _resolve_dequantize_linear(arguments: Call, codes: Array, out: Any, scale: A
     parameters = parameters.in_shape(request.granularity.parameter_shape(codes.shape))
     spec = spec_of("dequantize", request, values=dtype_of_result)
     result = result_of(codes.shape, dtype_of_result, out, like=codes)
-    return bind_call(spec.in_bytes if request.qtype.packed else spec, request, arguments, rules, parameters, result)
+    if request.qtype.packed:  # in a QuantizedArray such codes share bytes; here each has a byte, as int4 of ml_dtypes
+        spec = spec.in_bytes
+    return bind_call(spec, request, arguments, rules, parameters, result)
 
 
 DEQUANTIZE_LINEAR = Operation(

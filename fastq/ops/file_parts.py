@@ -58,6 +58,7 @@ def as_path_to_write(path: Any, usual: str) -> Path:
 
 
 def _can_be_encoded(name: str) -> bool:
+    """Return whether the file system can have a file of this name."""
     try:
         return bool(os.fsencode(name))
     except UnicodeEncodeError:  # a lone surrogate that stands for no byte

@@ -57,6 +57,7 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
     shape = channels.parameter_shape(x.shape)
     if x.size == 0:
         return lambda *operands: empty(shape, bins)
+    # the axes of channels first, so that the elements of each part follow each other
     order = (*channels.kept, *(a for a in memory_order(x) if a not in channels.kept))
     turned = x.transpose(order)
     parts = math.prod(shape)
@@ -163,13 +164,20 @@ def empty(shape: tuple[int, ...], bins: int) -> Histogram:
 
 
 def mantissa_bits(bins: int) -> int:
-    """Return how many bits of a mantissa tell the bins of an octave apart."""
+    """Return how many bits of a mantissa tell the bins of an octave apart.
+
+    They are a little more than half of the bits of a bin's number, the others of which count octaves, or as many as
+    leave `MOST_OCTAVE_BITS` for these: 4096 bins are 32 octaves of 2**7.
+    """
     bits = bins.bit_length() - 1
     return max(bits // 2 + 1, bits - MOST_OCTAVE_BITS)
 
 
 def _reach(bins: int) -> int:
-    """Return the exponent of the upper end of all bins, in units of the narrowest one."""
+    """Return the exponent of the upper end of all bins, in units of the narrowest one.
+
+    Each octave but the first ends at twice the end of the one before: 32 octaves of 2**7 bins end at ``2**(7 + 31)``.
+    """
     bits = mantissa_bits(bins)
     return bits + (bins >> bits) - 1
 
@@ -267,6 +275,6 @@ def _merge_bins(histogram: Histogram, target_exponents: NDArray[np.int64]) -> ND
         return histogram.counts
     counts = histogram.counts.copy()
     for step in np.unique(steps[steps > 0]):
-        these = steps == step
-        counts[these] = widen(counts[these], int(step))
+        has_step = steps == step
+        counts[has_step] = widen(counts[has_step], int(step))
     return counts

@@ -271,7 +271,7 @@ def overload_requantize(
 
 
 def _number_readers(*parameters: Any) -> list[Callable[..., Any]]:
-    """Return what takes scale and zero point, of these types."""
+    """Return a function for each of scale and zero point, which compiled code calls to read its number, by its type."""
     return [embedded.number_reader(parameter, "scale and zero_point") for parameter in parameters]
 
 
@@ -307,9 +307,11 @@ def resolve_quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **opt
     return _conversion_by_parameters("quantize", request, scale, zero_point, x, "x", out, result)
 
 
-def resolve_dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given: Any) -> EmbeddedConversion:
+def resolve_dequantize_linear(
+    codes: Any, scale: Any, zero_point: Any, out: Any, **types_of_options: Any
+) -> EmbeddedConversion:
     """Return the conversion of `fastq.dequantize_linear`."""
-    options = _constants(ValuesOptions, given)
+    options = _constants(ValuesOptions, types_of_options)
     scale_dtype = _number_dtype(scale, "scale")
     values_dtype = _dtype(out, "out") if options.dtype is None else options.dtype
     if values_dtype is None:
@@ -349,27 +351,27 @@ def resolve_fake_quantize(x: Any, out: Any, importance: Any, **options: Any) -> 
 
 
 def resolve_requantize(
-    acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, **given: Any
+    acc: Any, multiplier: Any, zero_point: Any, bias: Any, out: Any, **types_of_options: Any
 ) -> EmbeddedRequantization:
     """Return the conversion of `fastq.requantize`."""
     bias_dtype = _dtype(bias, "bias")
-    key = None if bias_dtype is None else (bias_dtype,)
-    options = _constants(RequantizeOptions, given | {"key": key})
+    key = None if bias_dtype is None else (bias_dtype,)  # of which a request reads the dtype alone
+    options = _constants(RequantizeOptions, types_of_options | {"key": key})
     if options.axis is not None:
         raise TypingError("axis must be None in compiled code: call it for each channel")
-    asked = _or_typing_error(requantization.requantize_request, _dtype(acc, "acc"), (), options)
+    request = _or_typing_error(requantization.requantize_request, _dtype(acc, "acc"), (), options)
     _or_typing_error(requantization.check_multiplier, _dtype(multiplier, "multiplier"))
     if (kind := _dtype(zero_point, "zero_point")) is None or kind.kind not in "iu":
         raise TypingError(f"zero_point must be of an integer dtype, not {kind}")
-    bias_name = asked.bias.name if asked.bias else ""
-    spec = RequantizeSpec(asked.convention.arithmetic, bias_name, asked.convention.below, streams=False)
+    bias_name = request.bias.name if request.bias else ""
+    spec = RequantizeSpec(request.convention.arithmetic, bias_name, request.convention.below, streams=False)
     conversion = EmbeddedRequantization(
         spec=spec,
-        code_range=asked.codes,
-        zero_points=(int(asked.qtype.qmin), int(asked.qtype.qmax)),
-        result=from_dtype(asked.qtype.storage),
+        code_range=request.codes,
+        zero_points=(int(request.qtype.qmin), int(request.qtype.qmax)),
+        result=from_dtype(request.qtype.storage),
         argument="acc",
-        qtype=str(asked.qtype),
+        qtype=str(request.qtype),
     )
     return _check_out(conversion, acc, out)
 
@@ -399,6 +401,7 @@ def _dtype(numba_type: Any, name: str) -> Any:
 
 
 def _is_none(numba_type: object) -> bool:
+    """Return whether an argument is None: given so, left out, or the default of a parameter here."""
     return (
         numba_type is None
         or isinstance(numba_type, types.NoneType)
@@ -412,12 +415,13 @@ def _number_dtype(numba_type: Any, name: str) -> Any:
     return None if not isinstance(numba_type, types.Array) and dtype in (np.float64, np.int64) else dtype
 
 
-def _constants(options: type[Any], given: Mapping[str, Any]) -> Any:
-    """Return options, which are known while compiling."""
-    return options(*(_constant(given[name], name) for name in options._fields))
+def _constants(options: type[Any], types_of_options: Mapping[str, Any]) -> Any:
+    """Return the options that Numba's types of arguments stand for: they must be known while compiling."""
+    return options(*(_constant(types_of_options[name], name) for name in options._fields))
 
 
 def _constant(option: Any, name: str) -> Any:
+    """Return the value that Numba's type of an option stands for; a value that is no type is a default, as it is."""
     if _is_none(option):
         return None
     match option:
@@ -471,18 +475,21 @@ def _conversion_by_parameters(
 
 
 def _kernel_spec(spec: OpSpec) -> KernelSpec:
+    """Return what the embedded kernel computes; integer codes lie in memory as their dtype says."""
     code_format = spec.arithmetic.code_format
     element = element_type(code_format) if code_format is not None and code_format.element else None
     return KernelSpec(spec.op, spec.nan, spec.range_scheme.name, rule=spec.arithmetic.rule, code=element)
 
 
 def _values_type(dtype: np.dtype[Any]) -> types.Type:
+    """Return Numba's type of values of a dtype, or raise an error."""
     if dtype not in _RESULTS:
         raise TypingError(f"dtype must be float32 or float64 in compiled code, not {dtype}")
     return from_dtype(dtype)
 
 
 def _check_out(conversion: Embedded, x: Any, out: Any) -> Embedded:
+    """Return a conversion, or raise an error where its result can't be written to the type of `out`."""
     if _is_none(out):
         return conversion
     if not isinstance(x, types.Array):

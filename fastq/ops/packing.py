@@ -280,5 +280,6 @@ BINARIZE = Operation(
 
 
 def _storage(request: packing.PackRequest) -> StorageFormat:
+    """Return how packed codes lie in memory; those of float formats are moved as the bits that they are."""
     qtype = request.qtype
     return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=request.bitorder == "big")

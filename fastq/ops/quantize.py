@@ -339,12 +339,12 @@ def _resolve_quantize(arguments: Call, x: Array, out: Any, importance: Any) -> B
     """Resolve `fastq.quantize` without parameters."""
     request = request_by_range(x.dtype, x.ndim, arguments.options, weighed=importance is not None)
     spec = spec_of("quantize", request, by_range=True)
-    launch = bind_work(request, spec, codes_result(x, request.qtype, out), x, out, importance)
+    quantize_to_codes = bind_work(request, spec, codes_result(x, request.qtype, out), x, out, importance)
 
     def quantize_by_range(
         x: Array, out: Any, importance: Any, b: None, qparams: None, noise: Noise | None = None
     ) -> QuantizedArray:
-        codes, params = launch(x, out, importance, noise)
+        codes, params = quantize_to_codes(x, out, importance, noise)
         return without_checks(QuantizedArray, codes, params, x.shape)
 
     return quantize_by_range
@@ -366,8 +366,8 @@ def _resolve_fake_quantize(arguments: Call, x: Array, out: Any, importance: Any)
     values = dtype_of_fakes(x.dtype)
     result = result_of(x.shape, values, out, like=x)
     spec = spec_of("fake", request, by_range=True, values=values)
-    launch = bind_work(request, spec, result, x, out, importance)
-    return lambda x, out, importance, b, qparams, noise=None: launch(x, out, importance, noise)[0]
+    quantize_to_values = bind_work(request, spec, result, x, out, importance)
+    return lambda x, out, importance, b, qparams, noise=None: quantize_to_values(x, out, importance, noise)[0]
 
 
 FAKE_QUANTIZE = Operation(
@@ -383,8 +383,8 @@ FAKE_QUANTIZE = Operation(
 def _resolve_choose_qparams(arguments: Call, x: Array, out: None, importance: Any) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
     request = request_by_range(x.dtype, x.ndim, arguments.options, weighed=importance is not None)
-    launch = bind_work(request, spec_of("quantize", request, by_range=True), None, x, None, importance)
-    return lambda x, out, importance, *_: launch(x, None, importance)[1]
+    parameters_of = bind_work(request, spec_of("quantize", request, by_range=True), None, x, None, importance)
+    return lambda x, out, importance, *_: parameters_of(x, None, importance)[1]
 
 
 CHOOSE_QPARAMS = Operation(
@@ -399,8 +399,8 @@ CHOOSE_QPARAMS = Operation(
 def _resolve_qparams_of_ranges(arguments: Call, lo: Array, hi: Array) -> BoundCall:
     """Resolve parameters of ranges that are known, each of which belongs to a part."""
     request = request_by_range(lo.dtype, lo.ndim, arguments.options)
-    launch = bind_ranges(request, spec_of("quantize", request, by_range=True), lo)
-    return lambda lo, hi, *_: launch(lo, hi, None)[1]
+    parameters_of = bind_ranges(request, spec_of("quantize", request, by_range=True), lo)
+    return lambda lo, hi, *_: parameters_of(lo, hi, None)[1]
 
 
 QPARAMS_OF_RANGES = Operation(
@@ -440,21 +440,22 @@ def _resolve_quantize_with_qparams(arguments: Call, x: Array, out: Any, scale: A
     rules, params, request = _values_by_qparams(arguments, x, compute)
     spec = spec_of("quantize", request)
     result = codes_result(x, params.dtype, out)
-    bound = bind_call(spec, request, arguments, rules, numbers_of(params), result)
+    convert = bind_call(spec, request, arguments, rules, numbers_of(params), result)
 
+    # for parameters that are converted for this array, such as a scale of the other float type: the result has those
     @in_standard_mode
-    def launch(
+    def quantize_with_converted(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
     ) -> QuantizedArray:
-        codes = bound(x, out, scale, zero_point, qparams, noise)
+        codes = convert(x, out, scale, zero_point, qparams, noise)
         return without_checks(QuantizedArray, codes, check_qparams(qparams, x.shape, compute), x.shape)
 
-    def launch_as_they_are(
+    def quantize_with_qparams(
         x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams, noise: Noise | None = None
     ) -> QuantizedArray:
-        return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams, noise), qparams, x.shape)
+        return without_checks(QuantizedArray, convert(x, out, scale, zero_point, qparams, noise), qparams, x.shape)
 
-    return launch_as_they_are if params is arguments.qparams else launch
+    return quantize_with_qparams if params is arguments.qparams else quantize_with_converted
 
 
 QUANTIZE_WITH_QPARAMS = Operation(
@@ -487,7 +488,7 @@ FAKE_QUANTIZE_WITH_QPARAMS = Operation(
 
 
 def _values_by_qparams(arguments: Call, x: Array, compute: np.dtype[Any]) -> tuple[ParameterRules, QParams, Request]:
-    """Return the rules for parameters, parameters that are ready for values, and the request."""
+    """Return the rules for parameters, the call's parameters in the dtypes for values of x, and the request."""
     rules = rules_of(arguments.qparams, compute)
     params = qparams_for_plan(arguments.qparams, x.shape, compute, rules)
     return rules, params, quantization.request_by_qparams(x.dtype, x.ndim, params, arguments.options)

@@ -127,8 +127,8 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
     )
     result = codes_result(acc, request.qtype, out)
     target = None if out is None else np.asarray(out)
-    ready = request.ready(multiplier, zero_point, bias)
-    dtypes_of_numbers = ready[0].dtype, ready[1].dtype
+    validated = request.ready(multiplier, zero_point, bias)  # the same three, in the dtypes that kernels read
+    dtypes_of_numbers = validated[0].dtype, validated[1].dtype
 
     def execute_for(acc: Array, out: Array | None) -> Execute:
         return _RequantizeLauncher.of(request, acc, out, dtypes_of_numbers).execute
@@ -136,21 +136,26 @@ def _resolve_requantize(arguments: Call, acc: Array, out: Any, multiplier: Any, 
     def refuse(status: int, acc: Array, out: Any, multiplier: Any, *_: Any) -> None:
         request.refuse(multiplier)
 
-    launch = refuse_all_operands
+    launch_given = refuse_all_operands
     execute = run_on_no_elements
     if acc.size:
         launcher = _RequantizeLauncher.of(request, acc, target, dtypes_of_numbers)
         execute = launcher.execute
-        if target is out and _pass_as_they_are(request, multiplier, zero_point, bias, ready):
-            launch = launcher.bind(_checks(request, acc, target, result.nbytes, ready), factors, bias)
+        if target is out and _pass_as_they_are(multiplier, zero_point, bias, validated):
+            launch_given = launcher.bind(_checks(request, acc, target, result.nbytes, validated), factors, bias)
     settle = BoundLaunch(
-        refuse=refuse, execute=execute, launch=launch, ready=request.ready, execute_for=execute_for, strides=acc.strides
+        refuse=refuse,
+        execute=execute,
+        launch=launch_given,
+        ready=request.ready,
+        execute_for=execute_for,
+        strides=acc.strides,
     ).settle
     new = result.new
 
     def requantize_sums(acc: Array, out: Any, multiplier: Any, zero_point: Any, bias: Array | None) -> Array:
         result: Array = new() if out is None else out
-        status = launch(acc, result, multiplier, zero_point, bias)
+        status = launch_given(acc, result, multiplier, zero_point, bias)
         if status:
             settle(status, acc, result, multiplier, zero_point, bias)
         return result
@@ -169,7 +174,11 @@ REQUANTIZE = Operation(
 
 
 class _RequantizeLauncher(NamedTuple):
-    """A way to requantize arrays: as they are, or in tiles."""
+    """A way to requantize arrays: as they are, or in tiles.
+
+    Its plan has two launches. The first turns the multiplier, bias and zero point of each channel into two words, with
+    which the second computes codes.
+    """
 
     plan: LaunchPlan
     view: View
@@ -205,27 +214,31 @@ class _RequantizeLauncher(NamedTuple):
         return cls(channels.then(tile(plan, view, elements)), view, request.channels)
 
     def _words(self) -> tuple[Array, Array]:
+        """Return memory for the words of channels."""
         return np.empty(self.channels, _WORDS), np.empty(self.channels, _WORDS)
 
     def execute(self, acc: Array, out: Array, factors: Array, zero_point: Array, bias: Array | None) -> int:
-        """Run on valid arrays, with numbers that are ready."""
+        """Run on valid arrays, with numbers in the dtypes that kernels read; return the status."""
         in_order = self.view.to_kernel
         biases = None if bias is None else in_order(bias)
         return driver.run(self.plan, acc, out, in_order(factors), zero_point, biases, *self._words())
 
     def bind(self, checks: Checks, factors: Array, bias: Array | None) -> Execute:
-        """Return what runs on arrays and numbers as callers give them, once they pass checks."""
-        if self.view.parameter_order:
+        """Return what runs on arrays and numbers as callers give them, once they pass checks.
+
+        `factors` and `bias` are like those of calls, whose sizes say which of them are one number for all channels.
+        """
+        if self.view.parameter_order:  # numbers have to be transposed first, as `execute` does
             return refuse_all_operands
-        launch = bind(self.plan, checks)
+        launch_checked = bind(self.plan, checks)
         new = functools.partial(np.empty, self.channels, _WORDS)
         fill_factors, fill_biases = (self._spread_to_channels(numbers) for numbers in (factors, bias))
 
         def launch_all(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
-            return launch(acc, out, multiplier, zero_point, bias, new(), new())
+            return launch_checked(acc, out, multiplier, zero_point, bias, new(), new())
 
         def launch_filled(acc: Array, out: Array, multiplier: Any, zero_point: Any, bias: Any) -> int:
-            return launch(acc, out, fill_factors(multiplier), zero_point, fill_biases(bias), new(), new())
+            return launch_checked(acc, out, fill_factors(multiplier), zero_point, fill_biases(bias), new(), new())
 
         return launch_all if fill_factors is fill_biases is _unchanged else launch_filled
 
@@ -236,11 +249,18 @@ class _RequantizeLauncher(NamedTuple):
 
 
 def _unchanged(numbers: Any) -> Any:
+    """Return numbers of which each channel has one."""
     return numbers
 
 
-def _checks(request: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, ready: tuple[Any, ...]) -> Checks:
-    factors, zero_point, _ = ready
+def _checks(
+    request: RequantizeRequest, acc: Array, out: Array | None, nbytes: int, validated: tuple[Any, ...]
+) -> Checks:
+    """Return what the driver checks: multipliers as scales, which may be 0 here, and the zero point as a code.
+
+    `nbytes` is the size of a result to be made.
+    """
+    factors, zero_point, _ = validated
     return Checks.of(
         acc,
         out,
@@ -255,11 +275,9 @@ def _checks(request: RequantizeRequest, acc: Array, out: Array | None, nbytes: i
     )
 
 
-def _pass_as_they_are(
-    request: RequantizeRequest, multiplier: Any, zero_point: Any, bias: Any, ready: tuple[Any, ...]
-) -> bool:
-    """Whether the driver can read numbers as the caller gave them."""
-    factors, zero, biases = ready
+def _pass_as_they_are(multiplier: Any, zero_point: Any, bias: Any, validated: tuple[Any, ...]) -> bool:
+    """Whether the driver can read numbers as the caller gave them: they have the dtypes that they were converted to."""
+    factors, zero, biases = validated
     return (
         _passes(multiplier, factors.dtype, (float, np.float64))
         and _passes(zero_point, zero.dtype, (int,))
@@ -268,6 +286,7 @@ def _pass_as_they_are(
 
 
 def _passes(number: Any, dtype: np.dtype[Any], numbers: tuple[type, ...]) -> bool:
+    """Whether the driver can read an array of a dtype, or a number of that dtype or of the types `numbers`."""
     if isinstance(number, np.ndarray):
         flags = number.flags
         return number.dtype == dtype and number.dtype.isnative and flags.c_contiguous and flags.aligned

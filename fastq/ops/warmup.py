@@ -45,7 +45,7 @@ def warmup(*names: str, native: bool = False) -> None:
 
 
 def make_ready(names: tuple[str, ...], native: bool, track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
-    """Do the work of `warmup`; `track` may show the progress."""
+    """Do the work of `warmup`; `track` yields the items of a list again, and may show the progress meanwhile."""
     for name in names:
         as_choice(name, "names", ("all", *works.WORKS))
     with call_modes.native_code() if as_bool(native, "native") else contextlib.nullcontext():

@@ -56,14 +56,14 @@ def calls(text: str) -> Iterator[str]:
 
 
 def plan(names: Iterable[str], track: Callable[[list[Any]], Iterable[Any]] = iter) -> None:
-    """Plan the calls of works, which compiles their kernels; `track` may show the progress."""
+    """Plan the calls of works, which compiles their kernels; `track` yields a list's items, and may show progress."""
     with plan_only():
         for make in track([make for name in names for make in _plans(WORKS[name])]):
             make()
 
 
 def _plans(work: dict[str, str]) -> Iterator[Callable[[], object]]:
-    """Yield a function for each call of a work, which plans it."""
+    """Yield a function for each call of a work, which plans it; calls that name an axis get no shapes of one axis."""
     for shapes, text in work.items():
         if shapes != CORNERS:
             for written, shape in itertools.product(calls(text), map(tuple, SHAPES[shapes])):
@@ -72,6 +72,7 @@ def _plans(work: dict[str, str]) -> Iterator[Callable[[], object]]:
 
 
 def _make(written: str, shape: tuple[int, ...]) -> None:
+    """Make a call, on arrays of zeros, which nothing reads where calls are only planned."""
     result_of(written, Names(shape, quantized_to_ones, np.zeros))
 
 
@@ -96,6 +97,7 @@ class Names(dict[str, Any]):
         self |= {"decoded": self._decoded, "compared": self._compared, "below": self._below}
 
     def __missing__(self, name: str) -> Any:
+        """Make the array of a name, and keep it; raise KeyError for what is no name here."""
         n = self.shape[0]
         m = self.shape[-1]
         shapes = {"wide": (n, 256), "images": (n, m // 16, 4, 4)}
@@ -106,20 +108,24 @@ class Names(dict[str, Any]):
         elif name in shapes:
             made = self.filled(shapes[name], np.dtype(np.float32))
         else:
-            made = self.filled(self.shape, _dtype(DTYPES[name]))  # a KeyError for what is no name here
+            made = self.filled(self.shape, _dtype(DTYPES[name]))
         self[name] = made
         return made
 
     def _q(self, dtype: str, of: Array | None = None, **scheme: Any) -> QuantizedArray:
+        """Return codes of an array, by default `x`: `q` in texts."""
         return self.quantized(self["x"] if of is None else of, dtype, **scheme)
 
     def _given(self, x: Array, dtype: str, **scheme: Any) -> object:
+        """Quantize by given parameters: `given` in texts."""
         return quantize(x, qparams=self.quantized(x, dtype, **scheme).qparams)
 
     def _fake_given(self, x: Array, dtype: str, **scheme: Any) -> object:
+        """Fake quantize by given parameters: `fake_given` in texts."""
         return fake_quantize(x, qparams=self.quantized(x, dtype, **scheme).qparams)
 
     def _decoded(self, x: Array, dtype: str, **scheme: Any) -> object:
+        """Dequantize codes of an array: `decoded` in texts."""
         return self.quantized(x, dtype, **scheme).dequantize()
 
     def _below(self, codes: Array, bound: int) -> Array:
@@ -127,10 +133,12 @@ class Names(dict[str, Any]):
         return codes if self.filled is np.zeros else codes % bound
 
     def _compared(self, x: Array, dtype: str, **scheme: Any) -> object:
+        """Measure the errors of codes of an array: `compared` in texts."""
         return compare(x, self.quantized(x, dtype, **scheme))
 
 
 def _dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype of a name of `DTYPES`; NumPy lacks bfloat16."""
     return np.dtype(imports.ml_dtypes().bfloat16 if name == "bfloat16" else name)
 
 
@@ -143,10 +151,12 @@ def quantized_to_ones(x: Array, name: str, **scheme: Any) -> QuantizedArray:
 
 
 def _ones(shape: Any, dtype: Any = "float32") -> Array:
+    """Return ones, in float32 where `numpy.ones` has float64."""
     return np.ones(shape, dtype)
 
 
 def _call_pack_and_unpack(x: Array, name: str, **options: Any) -> Array:
+    """Pack codes, and unpack them."""
     return unpack(pack(x, name, **options), name, shape=x.shape, **options)
 
 
@@ -161,6 +171,7 @@ def _call_requantize(acc: Array, convention: str, **scheme: Any) -> list[Array]:
 
 
 def _call_pack_floats(x: Array, name: str) -> object:
+    """Pack floats as integers of a dtype; the numbers do not matter for kernels."""
     return pack_floats(x, np.dtype(name), code_range=(0, 100), scale=0.5, offset=0.0, fill=0)
 
 
@@ -179,11 +190,13 @@ def _call_bitround(x: Array) -> None:
 
 
 def _to_blocks(x: Array, name: str, **options: str) -> Array:
+    """Quantize to blocks of GGUF."""
     blocks: Array = run_operation(GGUF_QUANTIZE, x, options=BlockOptions(name, **options), types=(str,))
     return blocks
 
 
 def _weighed(x: Array, name: str, **options: str) -> Array:
+    """Quantize to blocks of GGUF by an importance of columns."""
     importance = np.ones(x.shape[-1], x.dtype)
     blocks: Array = run_operation(
         GGUF_QUANTIZE, x, None, importance, options=BlockOptions(name, **options), types=(str,)
@@ -192,6 +205,7 @@ def _weighed(x: Array, name: str, **options: str) -> Array:
 
 
 def _from_blocks(x: Array, name: str) -> object:
+    """Dequantize blocks of GGUF."""
     return run_operation(GGUF_DEQUANTIZE, _to_blocks(x, name), options=(name,), types=(str,))
 
 

@@ -43,14 +43,19 @@ class BitRounding(NamedTuple):
         return 8 * self.dtype.itemsize
 
     def keepbits_within(self, largest: float) -> int:
-        """Return the fewest bits within the bound for numbers up to the largest, which may not become infinite."""
+        """Return the fewest bits within the bound for numbers up to the largest, which may not become infinite.
+
+        A number is at most half a kept bit away from its neighbours: ``2**(exponent - kept - 1)``. Up to 10, whose
+        exponent is 3, an error of at most 0.1 takes 6 bits, which leave 1/16.
+        """
         mantissa, bias = of_width(self.bits)
         bound = self.max_error
         if not largest:
             return 0
-        exponent = max(math.frexp(largest)[1] - 1, 1 - bias)
+        exponent = max(math.frexp(largest)[1] - 1, 1 - bias)  # subnormal numbers have that of the smallest normal one
         kept = exponent - math.frexp(min(bound, float(np.finfo(self.dtype).max)))[1] if bound else mantissa
         kept = min(max(kept, 0), mantissa)
+        # from halfway of the largest number with the kept bits and 2**(bias + 1) on, numbers round to infinity
         while kept < mantissa and largest >= math.ldexp(2 - 2.0 ** -(kept + 1), bias):
             kept += 1
         return kept

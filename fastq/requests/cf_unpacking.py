@@ -31,6 +31,7 @@ class UnpackRequest(NamedTuple):
         return self._unit(scale_factor, "scale_factor"), self._unit(add_offset, "add_offset")
 
     def _unit(self, unit: Any, name: str) -> Array:
+        """Return a scale or an offset as an array of one number, if it is finite."""
         number = as_float(unit, name, -math.inf, math.inf)
         if not math.isfinite(number):
             raise ValueError(f"{name} must be finite, not {number}")

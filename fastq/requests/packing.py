@@ -53,6 +53,7 @@ class PackRequest(NamedTuple):
 
 
 def _packing(shape: Shape, options: PackOptions, name: str) -> PackRequest:
+    """Return the request for codes of a shape, which errors call `name`; a single code has shape (1,), or ()."""
     qtype = as_qtype(options.dtype)
     if not qtype.packed:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
@@ -62,17 +63,19 @@ def _packing(shape: Shape, options: PackOptions, name: str) -> PackRequest:
 
 
 def _axis(axis: int, ndim: int, array: str) -> int:
+    """Return an axis counted from the front; one number counts as an array of one axis, since it takes a byte."""
     return axes_from_front((as_int(axis, "axis"),), max(ndim, 1), array)[0]
 
 
 def pack_request(dtype: DType, shape: Shape, options: PackOptions) -> PackRequest:
     """Return the request of `fastq.pack`, for codes of a dtype and shape."""
-    asked = _packing(shape or (1,), options, "codes")
-    qtype = asked.qtype
-    own = qtype.storage.name if qtype.element else qtype.name
-    if (dtype.kind not in "iu" or qtype.element) and dtype.name != own:
-        raise TypeError(f"codes must be {own if qtype.element else 'integers'} for dtype {qtype}, not {dtype}")
-    return asked
+    request = _packing(shape or (1,), options, "codes")
+    qtype = request.qtype
+    # the dtype of ml_dtypes for codes of this format; integers may also have any integer dtype of NumPy
+    ml_dtype = qtype.storage.name if qtype.element else qtype.name
+    if (dtype.kind not in "iu" or qtype.element) and dtype.name != ml_dtype:
+        raise TypeError(f"codes must be {ml_dtype if qtype.element else 'integers'} for dtype {qtype}, not {dtype}")
+    return request
 
 
 def check_codes(least: int, most: int, qtype: QType) -> None:
@@ -83,15 +86,15 @@ def check_codes(least: int, most: int, qtype: QType) -> None:
 
 def unpack_request(dtype: DType, packed: Shape, shape: Any, options: PackOptions) -> PackRequest:
     """Return the request of `fastq.unpack`, for bytes of a dtype and shape, and a shape of the codes."""
-    asked = _packing(as_shape(shape), options, "the codes")
+    request = _packing(as_shape(shape), options, "the codes")
     if dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {dtype}")
-    if packed != asked.packed:
+    if packed != request.packed:
         raise ValueError(
-            f"packed has shape {packed}, but {asked.qtype} codes of shape {asked.shape} pack to {asked.packed} "
-            f"along axis {asked.axis}"
+            f"packed has shape {packed}, but {request.qtype} codes of shape {request.shape} pack to {request.packed} "
+            f"along axis {request.axis}"
         )
-    return asked
+    return request
 
 
 def binarize_request(dtype: DType, shape: Shape, options: BinarizeOptions) -> PackRequest:
@@ -119,7 +122,8 @@ def binarize_request(dtype: DType, shape: Shape, options: BinarizeOptions) -> Pa
 def _threshold(dtype: DType, options: BinarizeOptions) -> tuple[float, bool]:
     """Return a number of the type that values are compared in, and whether a value that is equal to it gets a 1.
 
-    Where the threshold is none of the numbers of that type, it is the next smaller one, which gets a 0.
+    Where the threshold is none of the numbers of that type, it is the next smaller one, which gets a 0: integers are
+    above 2.5, or from 2.5 on, where they are above 2.
     """
     inclusive = as_bool(options.inclusive, "inclusive")
     if dtype.kind in "iu":

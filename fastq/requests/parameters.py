@@ -48,7 +48,7 @@ class ParameterRules(NamedTuple):
 
     @property
     def allowed(self) -> tuple[bool, bool]:
-        """Whether scales may be negative, and whether they may be 0."""
+        """Whether scales may be negative, and whether they may be 0: those of tables may, as nested ones can become."""
         of_table = self.qtype.codebook is not None
         return self.convention.signed_scale or of_table, self.decodes or of_table
 
@@ -138,26 +138,26 @@ def _as_scale(scale: Any, rules: ParameterRules) -> Array:
     if is_normal:  # valid by all rules, in either type of scales: a call with a Python float need not look further
         return np.array(scale, compute)
     may_be_negative, may_be_zero = rules.allowed
-    given, ready = _scale_in(scale, rules)
-    if rules.decodes and given.dtype.name == _POWERS:
-        return ready
-    size = np.abs(ready) if may_be_negative else ready
+    numbers, rounded = _scale_in(scale, rules)
+    if rules.decodes and numbers.dtype.name == _POWERS:  # all of them are valid: NaN is that of a block
+        return rounded
+    checked = np.abs(rounded) if may_be_negative else rounded
     least = 0.0 if may_be_zero else float(np.finfo(compute).smallest_subnormal)
-    if size.size == 1:
-        if least <= size.item() < np.inf:
-            return ready
-    elif _all_finite_from(least, size):
-        return ready
-    bad = ~((size >= least) & (size < np.inf))
-    wanted = WANTED_SCALES[may_be_negative, may_be_zero]
+    if checked.size == 1:
+        if least <= checked.item() < np.inf:
+            return rounded
+    elif _all_finite_from(least, checked):
+        return rounded
+    bad = ~((checked >= least) & (checked < np.inf))
+    expected = WANTED_SCALES[may_be_negative, may_be_zero]
     raise ValueError(
-        f"scale must be {wanted} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
-        f"the first is {given[bad].flat[0]}"
+        f"scale must be {expected} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
+        f"the first is {numbers[bad].flat[0]}"
     )
 
 
 def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
-    """Return scale as an array, and in the type of scales."""
+    """Return scale as an array, for errors, and in the type of scales."""
     numbers = as_array(scale, "scale")
     if numbers.dtype not in FLOATS:
         if numbers.dtype.kind in "iu" and is_python(scale):

@@ -401,10 +401,11 @@ def request_by_calibrator(
         raise ValueError(f"dtype must be a format without its own blocks, not {qtype}")
     axis = arguments.as_axis(axis)
     axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    # Arrays are yet to come, so it is not known how many axes they have. Those that count from the front and from the
+    # end can all differ in an array that has as many as both need: (0, 1, -1) in one of 2 + 1.
     ndim = max((a + 1 for a in axes if a >= 0), default=0) + max((-a for a in axes if a < 0), default=0)
     nan = check_nan(nan, qtype, omits=True)
     options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention)
-    # enough axes that all of the given ones can differ
     return request_by_range(np.dtype(np.float32), min(ndim, arguments.MOST_AXES), options)._replace(nan=nan)
 
 

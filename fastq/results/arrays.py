@@ -49,6 +49,7 @@ def _dtype_of_codes(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
 
 @imports.late
 def _explain() -> Callable[..., Explanation]:
+    """Import what `QuantizedArray.explain` needs."""
     from fastq.results.explanation import explain
 
     return explain
@@ -56,6 +57,7 @@ def _explain() -> Callable[..., Explanation]:
 
 @imports.late
 def _codes_text() -> Callable[..., str]:
+    """Import what `repr` needs."""
     from fastq.results.elements import codes_text
 
     return codes_text
@@ -63,6 +65,7 @@ def _codes_text() -> Callable[..., str]:
 
 @imports.late
 def _card() -> Callable[..., str]:
+    """Import what notebooks need."""
     from fastq.results.card import card
 
     return card
@@ -294,6 +297,7 @@ class QuantizedArray:
         return self._rebuilt(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
 
     def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the codes in another shape; they are packed again if rows end at other bits of their last bytes."""
         if not self.dtype.packed:
             return self.codes.reshape(shape)
         old = self.shape[-1:] or (1,)

@@ -123,7 +123,11 @@ def most_of_noise(information: NDArray[np.float64]) -> float:
 
 
 def information_of_counts(dtype: np.dtype[Any], size: int, counts: NDArray[np.int64]) -> BitInformation:
-    """Return the information of `size` pairs from the bits that kernels counted: of the first, the second and both."""
+    """Return the information of `size` pairs from the bits that kernels counted.
+
+    `counts` has, from the lowest bit on, the pairs whose first number has this bit, those whose second number has it,
+    and those in which both have it; and last, the pairs that have a NaN, which are in none of these.
+    """
     first, second, both = counts[:-1].reshape(3, -1)[:, ::-1]
     none = size - int(counts[-1]) - first - second + both
     return BitInformation(dtype, np.stack([none, second - both, first - both, both], axis=-1).reshape(-1, 2, 2))

@@ -73,6 +73,7 @@ def histogram_of(codes: NDArray[Any], p: QParams, shape: tuple[int, ...]) -> tup
 
 
 def _histogram(counts: NDArray[np.int64], first: float, last: float) -> str:
+    """Return SVG of a histogram, with a bar for each count but 0, and the first and the last code below."""
     wide = WIDTH / len(counts)
     tallest = max(int(counts.max()), 1)
     bars = "".join(

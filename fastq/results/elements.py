@@ -29,12 +29,14 @@ def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
     if not qtype.packed:
         return np.asarray(codes[(*places, ...)])
     *rows, column = places or (0,)
+    # a code has its bits in one byte or in two, from the lowest on: code 2 of 3 bits has bits 6 to 8 of its row
     first_bit = np.asarray(column) * qtype.bits
     first, last = first_bit // 8, codes.shape[-1] - 1
     low, high = (codes[(*rows, byte)].astype(np.uint16) for byte in (first, np.minimum(first + 1, last)))
     code = (low | high << 8) >> (first_bit % 8).astype(np.uint16) & np.uint16((1 << qtype.bits) - 1)
     if qtype.element:
         return np.asarray(code.astype(np.uint8)).view(qtype.storage)
+    # the sign bit is worth -8 in 4 bits: 0b1111 ^ 8 is 7, and 7 - 8 is -1
     sign = 1 << (qtype.bits - 1) if qtype.signed else 0
     return np.asarray((code.astype(np.int16) ^ sign) - sign).astype(qtype.storage)
 

@@ -87,6 +87,7 @@ def _terms_text(p: QParams) -> str:
 
 
 def _place_of(index: object, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of one element, counted from the front; raise TypeError for an index of several."""
     picks = picks_of(index, shape)
     places = tuple(pick for pick in picks if isinstance(pick, int))
     if len(places) < len(shape):

@@ -86,14 +86,14 @@ def part_at(index: object, whole: PartedShape) -> Selection:
         _blocks_taken(pick, whole, a) if whole.block_size and a in whole.axes else pick for a, pick in enumerate(picks)
     ]
     parameters = of_axis if whole.block_size else [of_axis[a] for a in whole.axes]
-    left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
-    shape = tuple(_count(picks[a], whole.shape[a]) for a in left)
-    axes = tuple(left.index(a) for a in whole.axes if a in left)
+    remaining = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]  # axes that the part still has
+    shape = tuple(_count(picks[a], whole.shape[a]) for a in remaining)
+    axes = tuple(remaining.index(a) for a in whole.axes if a in remaining)
     return Selection(tuple(picks), tuple(parameters), PartedShape(shape, Granularity(axes, whole.block_size)))
 
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
-    """Return what an index takes along each axis."""
+    """Return what an index takes along each axis: all of those that it does not name."""
     items_of_index = list(index) if isinstance(index, tuple) else [index]
     dots = [k for k, each in enumerate(items_of_index) if each is Ellipsis]
     if len(items_of_index) - len(dots) > len(shape):
@@ -111,6 +111,7 @@ def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
 
 
 def _pick(item: Any, axis: int, n: int) -> Pick:
+    """Return what an item of an index takes along an axis of n elements: a slice, or places from the front."""
     if isinstance(item, slice):
         try:
             item.indices(n)
@@ -132,6 +133,7 @@ def _pick(item: Any, axis: int, n: int) -> Pick:
 
 
 def _as_mask_or_places(array: NDArray[Any], axis: int, n: int) -> NDArray[Any]:
+    """Return the places that an array of bools or ints takes along an axis of n elements."""
     if array.ndim != 1 or (array.dtype.kind not in "iub" and array.size):
         raise TypeError(
             f"an array in the index of q has one axis, of bools or ints; this is {shown(array)}: "
@@ -147,10 +149,15 @@ def _as_mask_or_places(array: NDArray[Any], axis: int, n: int) -> NDArray[Any]:
 
 
 def _count(pick: Pick, n: int) -> int:
+    """Return how many places are taken along an axis of n elements."""
     return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
 
 
 def _blocks_taken(pick: Pick, whole: PartedShape, axis: int) -> slice:
+    """Return the blocks of the elements that are taken along their axis; raise ValueError if one would be cut.
+
+    The last block may be: its elements share the scale of all of it. 64:100 takes blocks 2 and 3 of 32.
+    """
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
     if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
@@ -225,26 +232,30 @@ def _block_axis(shape: tuple[int, ...], whole: PartedShape) -> tuple[int, ...] |
 
 
 def _channel_axes(shape: tuple[int, ...], whole: PartedShape) -> tuple[int, ...] | None:
-    """Return the axes of another shape that lie within axes of channels; None if an axis lies in both kinds of axes."""
+    """Return the axes of another shape that lie within axes of channels; None if an axis lies in both kinds of axes.
+
+    Axes of a kind that follow each other are a run. Of shape (6, 4), with channels along axis 0, they are runs of 6 and
+    of 4. In shape (2, 3, 4) axes 0 and 1 lie in the first; in shape (3, 8) axis 1 has a part of both.
+    """
     runs = _runs(whole)
     kept = []
-    own = False
-    left = 1
+    has_parameters = False
+    left_in_run = 1  # elements, beside those of the axes before
     for axis, n in enumerate(shape):
-        while left == 1 and n != 1:
+        while left_in_run == 1 and n != 1:
             if (run := next(runs, None)) is None:
                 return None
-            own, left = run
-        if n and left % n:
+            has_parameters, left_in_run = run
+        if n and left_in_run % n:
             return None
-        kept += [axis] if own and n != 1 else []
-        left = left // n if n else 1
+        kept += [axis] if has_parameters and n != 1 else []
+        left_in_run = left_in_run // n if n else 1
     parameters = math.prod(shape[a] for a in kept)
     return tuple(kept) if parameters == math.prod(whole.parameter_shape) else None
 
 
 def _runs(whole: PartedShape) -> Iterator[tuple[bool, int]]:
-    """Yield the number of elements of neighbouring axes of a kind, and whether they have parameters."""
+    """Yield whether neighbouring axes of a kind have parameters, and the number of their elements."""
     kinds = [(axis in whole.axes, n) for axis, n in enumerate(whole.shape) if n != 1]
-    for own, run in groupby(kinds, key=operator.itemgetter(0)):
-        yield own, math.prod(n for _, n in run)
+    for has_parameters, run in groupby(kinds, key=operator.itemgetter(0)):
+        yield has_parameters, math.prod(n for _, n in run)

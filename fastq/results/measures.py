@@ -91,6 +91,7 @@ class Comparison:
 
 @late
 def _card_of_numbers() -> Callable[..., str]:
+    """Import what makes a card of HTML, which notebooks alone need."""
     from fastq.results.card import card_of_numbers
 
     return card_of_numbers
@@ -174,6 +175,7 @@ def comparison_of(parts: Sequence[Totals]) -> Comparison:
 
 
 def _greatest(numbers: list[float]) -> float:
+    """Return the largest number, NaN if one is: `max` would return one of them only if it came first."""
     return math.nan if any(map(math.isnan, numbers)) else max(numbers)
 
 

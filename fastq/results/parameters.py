@@ -29,6 +29,7 @@ def _as_numbers(name: str, numbers: object) -> NDArray[Any]:
 
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
+    """Return a compute type in native byte order, or raise TypeError."""
     dtype = native(as_dtype(computed, "computed", "float32 or float64"))
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"computed must be float32 or float64, not {dtype}")
@@ -211,7 +212,10 @@ def parameters_without_numbers(
     convention: str | Convention,
     computed: np.dtype[Any] | None,
 ) -> QParams:
-    """Return valid parameters without numbers; the numbers will have these dtypes."""
+    """Return valid parameters without numbers, which plans keep and copy `with_values`.
+
+    The numbers will have these dtypes, which the compute type and the key follow from.
+    """
     params = object.__new__(QParams)
     vars(params).update(
         scale=np.empty(0, scale),
@@ -247,7 +251,11 @@ def coding_of_parameters(p: QParams) -> Coding:
 
 
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
-    """Return the convention by which codes have the same values along another axis: itself, or its row for the old."""
+    """Return the convention by which codes have the same values along another axis.
+
+    It is their own, unless its fields differ there, as those of some conventions do for an array, channels and blocks.
+    Then it is the row with the fields that these codes were made with.
+    """
     convention = as_convention(p.convention)
     before, after = (
         coding_of(convention, p.dtype, p.symmetric, axis_of_codes, p.block_size, p.compute_dtype).convention

@@ -39,7 +39,7 @@ def add_up(sums: Sequence[SumOfSquares]) -> SumOfSquares:
     exponent = max((each.exponent for each in sums if each.number), default=0)
     total = total_of([math.ldexp(each.number, 2 * (each.exponent - exponent)) for each in sums if each.number])
     if math.isinf(total) and all(math.isfinite(each.number) for each in sums):
-        exponent += 32
+        exponent += 32  # as each number is less than 2**1024, this makes room for 2**64 of them
         total = total_of([math.ldexp(each.number, 2 * (each.exponent - exponent)) for each in sums if each.number])
     return SumOfSquares(total, exponent)
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastq.system.arguments import as_int
 from fastq.system.imports import late
 
-# Each returns a module, or what is in it. They import NumPy, so the first call does that, and not `import fastq.config`.
+# Each returns a module, or what is in it. They import NumPy, so the first call does that, and not the import of config.
 
 
 @late

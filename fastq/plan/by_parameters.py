@@ -206,7 +206,7 @@ class CodesInBytes(NamedTuple):
         """Return what runs on packed codes, given what runs on codes one in a byte."""
         new = functools.partial(result_pool.empty, self.shape, self.dtype)
         move = self.move
-        at = self.operand
+        place_of_codes = self.operand
         raises_nan = self.raises_nan
 
         def pack(x: Array, out: Array, *after_result: Any) -> int:
@@ -219,8 +219,8 @@ class CodesInBytes(NamedTuple):
 
         def unpack(*operands: Any) -> int:
             codes = new()
-            move(operands[at], codes)
-            return run(*operands[:at], codes, *operands[at + 1 :])
+            move(operands[place_of_codes], codes)
+            return run(*operands[:place_of_codes], codes, *operands[place_of_codes + 1 :])
 
         return pack if self.packs else unpack
 

@@ -305,14 +305,14 @@ def _are_immutable(options: tuple[Any, ...]) -> bool:
     for option in options:
         option_type = type(option)
         if option_type is type:
-            known = option in _IMMUTABLE or issubclass(option, np.generic)
+            stays_as_it_is = option in _IMMUTABLE or issubclass(option, np.generic)
         elif issubclass(option_type, tuple):
-            known = _are_immutable(option)
+            stays_as_it_is = _are_immutable(option)
         else:
-            known = option_type in _IMMUTABLE or issubclass(
+            stays_as_it_is = option_type in _IMMUTABLE or issubclass(
                 option_type, np.number | np.bool_ | np.dtype | type | IntEnum
             )
-        if not known:
+        if not stays_as_it_is:
             return False
     return True
 

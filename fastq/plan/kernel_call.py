@@ -153,8 +153,8 @@ def tile_if_fits(
     x, *others = (
         operand_of(bits_of(element), where) for element, where in zip(types_of_elements, memory, strict=False)
     )
-    other = others[0]._replace(is_result=writes) if others else Operand(0)
-    return plan_in_tiles(plan, Elements(shape, x._replace(copies_isnan=copies_isnan), other), demands)
+    second = others[0]._replace(is_result=writes) if others else Operand(0)
+    return plan_in_tiles(plan, Elements(shape, x._replace(copies_isnan=copies_isnan), second), demands)
 
 
 def plan_in_tiles(plan: LaunchPlan, elements: Elements, demands: Demands) -> LaunchPlan | None:

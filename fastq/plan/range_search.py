@@ -235,9 +235,9 @@ def _parts_first(x: Array, granularity: Granularity) -> tuple[int, ...]:
 
 def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     """Return the layout of an array whose parts follow each other."""
-    kept = len(shape) - 1 if granularity.block_size else len(granularity.kept)
-    rows = math.prod(shape[:kept])
-    length = math.prod(shape[kept:])
+    leading_axes = len(shape) - 1 if granularity.block_size else len(granularity.kept)
+    rows = math.prod(shape[:leading_axes])
+    length = math.prod(shape[leading_axes:])
     block = min(granularity.block_size or length, length)
     if length % block == 0:
         length = rows * length

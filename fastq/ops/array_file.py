@@ -168,9 +168,9 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
 def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Array]]:
     """Return the tensors, which must fill the rest of the file in the order of the header."""
     arrays: dict[str, tuple[str, Array]] = {}
-    at = file.tell()
+    start_of_data = file.tell()
     start = 0
-    size = os.fstat(file.fileno()).st_size - at
+    size = os.fstat(file.fileno()).st_size - start_of_data
     for name, entry in header.items():
         dtype = entry["dtype"]
         shape = as_shape(with_tuples(entry["shape"]))
@@ -179,7 +179,9 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
         if len(shape) > MOST_AXES or entry["data_offsets"] != [start, stop]:
             raise ValueError(f"the position of tensor {name} does not follow from its shape and the tensors before it")
         if stop > size:
-            raise ValueError(f"it was cut off: tensor {name} ends at byte {at + stop}, the file at {at + size}")
+            raise ValueError(
+                f"it was cut off: tensor {name} ends at byte {start_of_data + stop}, the file at {start_of_data + size}"
+            )
         arrays[name] = (dtype, read_array(file, shape, elements))
         start = stop
     if start != size:

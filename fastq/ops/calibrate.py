@@ -160,10 +160,12 @@ class Calibrator:
 
     def _add(self, new_histogram: Histogram, compute: np.dtype[Any], name: str) -> None:
         """Add histograms of an array, or of another calibrator, which errors call `name`."""
-        known = self._histogram or histogram.empty(new_histogram.lo.shape, self._bins)
-        if new_histogram.lo.shape != known.lo.shape:
-            raise ValueError(f"{name} has channels of shape {new_histogram.lo.shape}, earlier arrays {known.lo.shape}")
-        self._histogram = histogram.merge(known, new_histogram)
+        data_so_far = self._histogram or histogram.empty(new_histogram.lo.shape, self._bins)
+        if new_histogram.lo.shape != data_so_far.lo.shape:
+            raise ValueError(
+                f"{name} has channels of shape {new_histogram.lo.shape}, earlier arrays {data_so_far.lo.shape}"
+            )
+        self._histogram = histogram.merge(data_so_far, new_histogram)
         self._compute = max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
@@ -384,13 +386,14 @@ def join_calibrators(grid: Any, axes: int) -> Calibrator:
 
     Each has other channels of the same arrays, as chunks of a dask array do.
     """
-    first: Any = grid
+    first_calibrator: Any = grid
     for _ in range(axes):
-        first = first[0]
-    joined: Calibrator = copy.copy(first)
+        first_calibrator = first_calibrator[0]
+    joined: Calibrator = copy.copy(first_calibrator)
     # lists are joined along the last axes, which are those of channels, so the axis of bins comes before these
-    counts = _join_channels(grid, lambda one: np.moveaxis(one._data.counts, -1, 0))
-    lo, hi = _join_channels(grid, lambda one: one._data.lo), _join_channels(grid, lambda one: one._data.hi)
+    counts = _join_channels(grid, lambda calibrator: np.moveaxis(calibrator._data.counts, -1, 0))
+    lo = _join_channels(grid, lambda calibrator: calibrator._data.lo)
+    hi = _join_channels(grid, lambda calibrator: calibrator._data.hi)
     joined._histogram = Histogram(lo, hi, np.moveaxis(counts, 0, -1))
     return joined
 

@@ -327,14 +327,14 @@ def least_divergent(counts: NDArray[np.int64], units: NDArray[np.float64], quant
     middles = (units[:-1] + widths / 2) * half
     bounds = np.searchsorted(middles, np.arange(half + 1) * units[ends, None])
     outermost = (bounds[:, 1:] < ends[:, None]).sum(axis=1)
-    own = np.zeros(ends.size)
+    sums_of_logs = np.zeros(ends.size)
     inside = np.zeros(ends.size)
     for side in sides:
-        own += _divergences(side, widths, ends, bounds, outermost)
+        sums_of_logs += _divergences(side, widths, ends, bounds, outermost)
         inside += sums_before(side)[ends]
     total = float(counts.sum())
     with np.errstate(divide="ignore"):
-        divergences = np.where(inside > 0, own / total + np.log(inside / total), np.inf)
+        divergences = np.where(inside > 0, sums_of_logs / total + np.log(inside / total), np.inf)
     return int(ends[np.argmax(divergences <= divergences.min() + NEAR)])
 
 

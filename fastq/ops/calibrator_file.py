@@ -70,27 +70,29 @@ def _read(file: BinaryIO) -> Content:
     arguments = header | {"dtype": qtype_of(header["dtype"], bits)}
     arguments["convention"] = convention_of(arguments["convention"])
     arguments["axis"] = with_tuples(arguments["axis"])
-    rest = os.fstat(file.fileno()).st_size - len(line)
+    bytes_left = os.fstat(file.fileno()).st_size - len(line)
     if shape is None:
-        if rest:
-            raise ValueError(f"{rest} bytes are left over")
+        if bytes_left:
+            raise ValueError(f"{bytes_left} bytes are left over")
         return Content(arguments, None, compute)
     axis = arguments["axis"]
     shape = as_shape(shape)
     if len(shape) != (len(axis) if isinstance(axis, tuple) else axis is not None):
         raise ValueError(f"channels of shape {shape} don't fit the axis {shown(axis)}")
-    data = _check_histograms(_read_histograms(file, shape, as_int(arguments["bins"], "bins"), rest))
+    data = _check_histograms(_read_histograms(file, shape, as_int(arguments["bins"], "bins"), bytes_left))
     for ends in (data.lo, data.hi) if compute == "float32" else ():
         if not np.array_equal(ends, ends.astype(np.float32).astype(np.float64)):
             raise ValueError("minima and maxima are not float32")
     return Content(arguments, data, compute)
 
 
-def _read_histograms(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
+def _read_histograms(file: BinaryIO, shape: tuple[int, ...], bins: int, bytes_left: int) -> Histogram:
     """Read minima, maxima and counts; raise ValueError unless they take the `rest` of the file."""
     parts = math.prod(shape)
-    if len(shape) > MOST_AXES or rest != 8 * parts * (2 + 2 * bins):
-        raise ValueError(f"{rest} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side")
+    if len(shape) > MOST_AXES or bytes_left != 8 * parts * (2 + 2 * bins):
+        raise ValueError(
+            f"{bytes_left} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side"
+        )
     lo, hi = (read_array(file, shape, _DOUBLES) for _ in range(2))
     return Histogram(lo, hi, read_array(file, (*shape, 2 * bins), _INTEGERS))
 

@@ -95,10 +95,10 @@ def _bind_unpack(
         return lambda x, scale, offset: new()
     # The kernel compares with two gaps: of one twice, and without gaps not at all. Any others are rare, and are marked
     # afterwards.
-    first, second = (*gaps, *gaps, 0, 0)[:2]
+    first_gap, second_gap = (*gaps, *gaps, 0, 0)[:2]
     kernel = load_or_compile_cf_unpacking(UnpackOperands(src, dtype, computed, computed), bool(gaps))
     streaming = store_mode(x.size, src, dtype, codes=False)
-    args = kernel_args(NO_LAYOUT, first_gap=first, second_gap=second, streaming=streaming)
+    args = kernel_args(NO_LAYOUT, first_gap=first_gap, second_gap=second_gap, streaming=streaming)
     launch = bind(_plan(kernel, args, x.size))
     gather = copy_from(x)
 

@@ -421,19 +421,19 @@ def _refuse(
     """Raise what the first block was refused for; where it needs its row, another block of that may not be finite."""
     block_format = conversion.block_format
     refused = _find_refused_block(plan, data, out, importance, blocks)
-    index_of_row, place = divmod(refused, data.shape[-1] // block_format.size)
+    index_of_row, block_in_row = divmod(refused, data.shape[-1] // block_format.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
     with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
-        finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, block_format.size).all(axis=1)
-    if conversion.needs_rows and finite[place] and not finite.all():
-        place = int(finite.argmin())
+        are_finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, block_format.size).all(axis=1)
+    if conversion.needs_rows and are_finite[block_in_row] and not are_finite.all():
+        block_in_row = int(are_finite.argmin())
     large = f"values too large for the float16 parameters of {block_format}"
     if block_format.searches(conversion.weighted) and conversion.weighted:
         large += ", or an importance of columns too large for its search"
-    reason = large if finite[place] else "NaN or infinity"
+    reason = large if are_finite[block_in_row] else "NaN or infinity"
     where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
-    first = place * block_format.size
-    raise ValueError(f"{where} has {reason} in elements {first}..{first + block_format.size - 1}")
+    first_element = block_in_row * block_format.size
+    raise ValueError(f"{where} has {reason} in elements {first_element}..{first_element + block_format.size - 1}")
 
 
 def _find_refused_block(plan: LaunchPlan, data: Array, result: Array, importance: Array | None, blocks: int) -> int:

@@ -59,7 +59,7 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
         return lambda *operands: empty(shape, bins)
     # the axes of channels first, so that the elements of each part follow each other
     order = (*channels.kept, *(a for a in memory_order(x) if a not in channels.kept))
-    turned = x.transpose(order)
+    channels_first = x.transpose(order)
     parts = math.prod(shape)
     layout = Layout(
         outer=1,
@@ -72,7 +72,7 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
         parameter_shape=(parts,),
         parameters=parts,
     )
-    view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
+    view = View(channels_first.shape, layout, StridedOperands(memory_of(channels_first)))
     plan = plan_histogram(view, bins, nan, native(x.dtype))
     launch_plan = bind(plan.plan)
 
@@ -263,9 +263,9 @@ def _bins_to_join(bins: int, steps: int) -> tuple[NDArray[np.int64], NDArray[np.
     # a bin begins at `number` bins of the width of its octave, which is 2**(octave - 1), and that of octave 0 is 1, too
     number = np.where(octave, (1 << bits) + mantissa, mantissa)
     narrower = steps + 1 - np.maximum(octave, 1)  # octaves by which these are narrower than the new ones, of 2**steps
-    place = number >> np.clip(narrower, 0, 62)
-    first = np.flatnonzero(np.diff(place, prepend=-1))
-    return first, place[first]
+    joined_bin = number >> np.clip(narrower, 0, 62)
+    firsts_of_joined = np.flatnonzero(np.diff(joined_bin, prepend=-1))
+    return firsts_of_joined, joined_bin[firsts_of_joined]
 
 
 def _merge_bins(histogram: Histogram, target_exponents: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -108,7 +108,7 @@ def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None 
     scales, size, offset = as_scales(scale, block_size, offset)
     mean = np.float32(math.fsum(scales.reshape(-1).tolist()) / scales.size if offset is None else offset)
     with np.errstate(over="ignore"):
-        rest = scales.reshape(-1) - mean
-    if not np.isfinite(rest).all():
+        differences = scales.reshape(-1) - mean
+    if not np.isfinite(differences).all():
         raise ValueError(f"scale minus the offset {mean} must be finite in float32")
-    return NestedScale(quantize(rest, "dynamic8", axis=0, block_size=size), float(mean), scales.shape)
+    return NestedScale(quantize(differences, "dynamic8", axis=0, block_size=size), float(mean), scales.shape)

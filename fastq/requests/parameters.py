@@ -273,10 +273,10 @@ def _as_zeros(zero_points: Array, qtype: QType) -> Array:
 def _as_floats(zero_points: Array, dtype: np.dtype[Any]) -> Array:
     """Return the zero points of a convention with float zero points, finite in a dtype."""
     with np.errstate(over="ignore", under="ignore"):
-        ready = zero_points.astype(dtype, copy=False)
-    if not np.isfinite(ready).all():
-        raise ValueError(f"zero_point must be finite in {dtype}, not {zero_points[~np.isfinite(ready)].flat[0]}")
-    return ready
+        floats = zero_points.astype(dtype, copy=False)
+    if not np.isfinite(floats).all():
+        raise ValueError(f"zero_point must be finite in {dtype}, not {zero_points[~np.isfinite(floats)].flat[0]}")
+    return floats
 
 
 # --- QParams ----------------------------------------------------------------------------------------------------------

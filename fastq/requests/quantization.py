@@ -249,10 +249,10 @@ class Request(NamedTuple):
         """Parameters from ranges without their numbers, in their dtypes."""
         qtype = self.qtype
         coding = self.coding
-        own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
-        computed = None if own is not None or coding.scale == coding.compute else coding.compute
+        prescribed_scale = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
+        computed = None if prescribed_scale is not None or coding.scale == coding.compute else coding.compute
         return parameters_without_numbers(
-            own or coding.scale,
+            prescribed_scale or coding.scale,
             coding.zero_point,
             qtype,
             axis=self.axis,
@@ -325,8 +325,8 @@ def as_range_method(method: object) -> MSERange | None:
             return method
     ends = isinstance(method, (tuple, list, np.ndarray))
     hint = "; for given ends pass qparams=fastq.choose_qparams(np.array([lo, hi], x.dtype), dtype)" * ends
-    known = f"{', '.join(METHODS)}, or a fastq.MSERange"
-    raise ValueError(f"range must be one of {known}, not {arguments.shown(method)}{hint}")
+    choices = f"{', '.join(METHODS)}, or a fastq.MSERange"
+    raise ValueError(f"range must be one of {choices}, not {arguments.shown(method)}{hint}")
 
 
 def request_by_range(dtype: DType, ndim: int, options: RangeOptions, *, weighed: bool = False) -> Request:

@@ -147,23 +147,25 @@ def _ready_multiplier(multiplier: Any) -> Array:
     multipliers = as_array(multiplier, "multiplier")
     check_multiplier(multipliers.dtype)
     dtype = arguments.native(multipliers.dtype)
-    ready = multipliers.astype(dtype if dtype == _FLOAT32 else _FLOAT64, copy=False)
-    bad = ~((ready >= 0) & (ready < np.inf))
+    converted = multipliers.astype(dtype if dtype == _FLOAT32 else _FLOAT64, copy=False)
+    bad = ~((converted >= 0) & (converted < np.inf))
     if bad.any():
-        first = ready[bad].flat[0]
+        first_bad = converted[bad].flat[0]
         count = np.count_nonzero(bad)
-        raise ValueError(f"multiplier must be finite and not negative; {count} of {bad.size} are not, such as {first}")
-    return ready
+        raise ValueError(
+            f"multiplier must be finite and not negative; {count} of {bad.size} are not, such as {first_bad}"
+        )
+    return converted
 
 
 def _ready_bias(bias: Array, dtype: np.dtype[Any] | None) -> Array:
     """Return biases in the dtype in which they are added, which must have their numbers."""
     with np.errstate(over="ignore", under="ignore"):
-        ready = bias.astype(dtype)
-    if dtype == SUMS and not np.array_equal(ready, bias):
+        converted = bias.astype(dtype)
+    if dtype == SUMS and not np.array_equal(converted, bias):
         raise ValueError(
             f"bias must be from {-(2**31)} to {2**31 - 1}, not {arguments.between(bias.min(), bias.max())}"
         )
-    if dtype != SUMS and not np.isfinite(ready).all():
+    if dtype != SUMS and not np.isfinite(converted).all():
         raise ValueError("bias must be finite in float32")
-    return ready
+    return converted

@@ -57,6 +57,7 @@ def _is_deep(seed: object, most: int = 8) -> bool:
 
 
 def _key_of(rng: Any) -> int:
+    """Return 64 bits of a generator, which advances, or of the generator of a seed."""
     try:
         if _is_deep(rng):
             raise TypeError("lists in lists")

@@ -37,8 +37,9 @@ def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) ->
     for formats without variants of their own.
     """
     cases_of_text: dict[str, list[tuple[str, str, str]]] = {}
-    own = {qtype.name for qtype in own_formats(row)}
-    formats = ("", *dict.fromkeys(when for when, *_ in row.variants if when in row.formats and when not in own))
+    names_of_own = {qtype.name for qtype in own_formats(row)}  # which `of_own_formats` describes
+    conditions = (condition for condition, *_ in row.variants)
+    formats = ("", *dict.fromkeys(name for name in conditions if name in row.formats and name not in names_of_own))
     for case in itertools.product(row.schemes, PARTS, formats):
         scheme, part, code_format = case
         text = formula(row.under(scheme == "symmetric", part, code_format), scheme)
@@ -256,10 +257,10 @@ def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
     if scheme != "symmetric" and row.zero_point == "offset":
         return _offset_of_range(row)
     code = "the middle code" if scheme == "symmetric" else _zero_point_of_range(row)
-    other = _other_zero_point(row, scheme)
+    of_degenerate = _other_zero_point(row, scheme)
     by_formula = row.degenerate == "floor" or row.degenerate_zero_point == "formula"
-    differs = other and not by_formula and _may_be_too_small(row)
-    return f"{code}; if the scale was {_too_small(row)}: {other}" if differs else code
+    differs = of_degenerate and not by_formula and _may_be_too_small(row)
+    return f"{code}; if the scale was {_too_small(row)}: {of_degenerate}" if differs else code
 
 
 def _offset_of_range(row: Convention) -> str:

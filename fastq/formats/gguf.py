@@ -439,7 +439,7 @@ def as_block_format(qtype: object) -> BlockFormat:
     else:
         form = _BY_NUMBER.get(as_int(qtype, "qtype", "a name, a number or a GGMLQuantizationType"))
     if form is None:
-        known = ", ".join(f"{row.name} ({row.number})" for row in BLOCK_FORMATS.values())
+        choices = ", ".join(f"{row.name} ({row.number})" for row in BLOCK_FORMATS.values())
         hint = did_you_mean(qtype, BLOCK_FORMATS, {})
-        raise ValueError(f"qtype must be one of {known}, not {shown(qtype)}{hint}")
+        raise ValueError(f"qtype must be one of {choices}, not {shown(qtype)}{hint}")
     return form

@@ -108,6 +108,7 @@ def axes_that_fit(parameters: Shape, shape: Shape, array: str, block_size: int =
 
 
 def _have(axes: tuple[int, ...], shape: Shape, lengths: Shape) -> bool:
+    """Return whether these axes of an array have these lengths."""
     return all(shape[axis] == length for axis, length in zip(axes, lengths, strict=True))
 
 

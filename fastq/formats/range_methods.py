@@ -117,8 +117,8 @@ class MSERange:
                 f"signs must be 1: convention {convention.name!r} has no symmetric scales of {qtype} below 0"
             )
         if method.around.size > 1 and (apart or qtype.block_size):
-            what = "a zero point that is any number" if apart else f"{qtype}, which has scales of its own"
-            raise ValueError(f"finer must be 1 for {what}")
+            why = "a zero point that is any number" if apart else f"{qtype}, which has scales of its own"
+            raise ValueError(f"finer must be 1 for {why}")
         if apart and method.ratios.size**2 > MOST_RANGES:
             raise ValueError(
                 f"range gives {method.ratios.size} places for each end of a range, and at most {int(MOST_RANGES**0.5)} "

@@ -355,10 +355,10 @@ class Convention:
         """Raise an error unless variants name known conditions and fields, and give a valid row in each case."""
         # these fields are read of a row as it is, before the case is known
         fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "zero_point", "codes_by"}
-        known = {field.name for field in fields(self)} - fixed - {"variants"}
+        names_of_fields = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
             as_choice(condition, "a condition of variants", (*_CONDITIONS, *QTYPES, *WIDE))
-            as_choice(name, "a field of variants", sorted(known))
+            as_choice(name, "a field of variants", sorted(names_of_fields))
         formats = ("", *(condition for condition, *_ in self.variants if condition not in _CONDITIONS))
         for scheme in self.schemes if self.variants else ():
             for part in ("array", "channels", "blocks"):

@@ -29,26 +29,26 @@ def as_convention(convention: str | Convention) -> Convention:
     except Exception:  # a row, an unknown name, or an object that is not hashable
         if isinstance(convention, Convention):
             return convention
-        known = ", ".join(CONVENTIONS)
+        choices = ", ".join(CONVENTIONS)
         text = shown(convention)
         hint = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
-        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {text}{hint}") from None
+        raise ValueError(f"convention must be one of {choices}, or a fastq.Convention, not {text}{hint}") from None
 
 
 def check_written(convention: Convention, qtype: QType) -> None:
     """Raise ValueError for codes of 32 bits unless the system of a convention has them."""
     if qtype.bits > 16 and qtype.name not in convention.formats:
-        known = " or ".join(repr(row.name) for row in CONVENTIONS.values() if qtype.name in row.formats)
-        raise ValueError(f"convention must be {known} for dtype {qtype}, not {convention.name!r}")
+        choices = " or ".join(repr(row.name) for row in CONVENTIONS.values() if qtype.name in row.formats)
+        raise ValueError(f"convention must be {choices} for dtype {qtype}, not {convention.name!r}")
 
 
 def check_format(convention: Convention, qtype: QType) -> None:
     """Raise ValueError unless the system of a convention supports the format."""
     formats = convention.formats
     if (qtype.element or qtype.block_size) and qtype.name not in formats and convention.name != DEFAULT:
-        known = [DEFAULT, *(row.name for row in CONVENTIONS.values() if qtype.name in row.formats)]
-        wanted = " or ".join(map(repr, known))
-        raise ValueError(f"convention must be {wanted} for dtype {qtype}, not {convention.name!r}")
+        names = [DEFAULT, *(row.name for row in CONVENTIONS.values() if qtype.name in row.formats)]
+        choices = " or ".join(map(repr, names))
+        raise ValueError(f"convention must be {choices} for dtype {qtype}, not {convention.name!r}")
     if qtype.element and convention.zero_point != "integer":
         raise ValueError(
             f"convention {convention.name!r} has zero points that are not codes, which dtype {qtype} requires"

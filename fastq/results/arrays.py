@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 def _dtype_of_codes(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype with the name of the format, if that dtype was asked for."""
-    own = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
-    expected = f"{own}, the dtype of the codes"
+    name_of_codes = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
+    expected = f"{name_of_codes}, the dtype of the codes"
     name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", expected).name
-    if name != own:
+    if name != name_of_codes:
         raise TypeError(f"dtype must be {expected}, not {shown(name)}")
-    dtype_of_codes = qtype.storage if own == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
+    dtype_of_codes = qtype.storage if name_of_codes == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)
     if dtype_of_codes is None:
         raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
     return np.dtype(dtype_of_codes)

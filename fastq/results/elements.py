@@ -31,8 +31,8 @@ def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
     *rows, column = places or (0,)
     # a code has its bits in one byte or in two, from the lowest on: code 2 of 3 bits has bits 6 to 8 of its row
     first_bit = np.asarray(column) * qtype.bits
-    first, last = first_bit // 8, codes.shape[-1] - 1
-    low, high = (codes[(*rows, byte)].astype(np.uint16) for byte in (first, np.minimum(first + 1, last)))
+    first_byte, last_byte = first_bit // 8, codes.shape[-1] - 1
+    low, high = (codes[(*rows, byte)].astype(np.uint16) for byte in (first_byte, np.minimum(first_byte + 1, last_byte)))
     code = (low | high << 8) >> (first_bit % 8).astype(np.uint16) & np.uint16((1 << qtype.bits) - 1)
     if qtype.element:
         return np.asarray(code.astype(np.uint8)).view(qtype.storage)

@@ -100,9 +100,9 @@ def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
         raise IndexError(f"q has {len(shape)} axes, but the index is for {len(items_of_index) - len(dots)}")
     if len(dots) > 1:
         raise IndexError("an index has one '...' at most")
-    fill = [WHOLE] * (len(shape) - len(items_of_index) + len(dots))
-    at = dots[0] if dots else len(items_of_index)
-    items = [*items_of_index[:at], *fill, *items_of_index[at + 1 :]]
+    unnamed = [WHOLE] * (len(shape) - len(items_of_index) + len(dots))
+    place_of_dots = dots[0] if dots else len(items_of_index)
+    items = [*items_of_index[:place_of_dots], *unnamed, *items_of_index[place_of_dots + 1 :]]
     picks = [_pick(item, axis, n) for axis, (item, n) in enumerate(zip(items, shape, strict=True))]
     arrays = sum(isinstance(pick, np.ndarray) for pick in picks)
     if arrays > 1 or (arrays and any(isinstance(pick, int) for pick in picks)):

@@ -127,8 +127,9 @@ class QParams:
     def compute_dtype(self) -> np.dtype[Any]:
         """Compute type: that of the values, float32 or float64."""
         dtype = self.computed or self.scale.dtype
-        known = np.dtype(np.float64 if dtype.type is np.float64 else np.float32)  # in any byte order
-        return as_convention(self.convention).computes_in(known)
+        # scales may be in any byte order, or in a float format of their own, which is computed with in float32
+        float_dtype = np.dtype(np.float64 if dtype.type is np.float64 else np.float32)
+        return as_convention(self.convention).computes_in(float_dtype)
 
     def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> Self:
         """Return these parameters with other numbers, in a fifth of the time of `dataclasses.replace`.

@@ -192,8 +192,8 @@ def _with_arrays(x: Any, path: tuple[Any, ...], has_gaps: bool) -> Any:
         return x
     try:
         items = x if type(x) is list or type(x) is tuple else list(x)
-        first = type(items[0]) if items else float
-        if first in _PLAIN and countOf(map(type, items), first) == len(items):  # less time than a set takes
+        item_type = type(items[0]) if items else float
+        if item_type in _PLAIN and countOf(map(type, items), item_type) == len(items):  # less time than a set takes
             return x
         if set(map(type, items)) <= _PLAIN:
             return x

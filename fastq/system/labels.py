@@ -147,6 +147,7 @@ def _have_each_once(theirs: Any, ours: Any) -> bool:
 
 
 def _as_set(coordinate: Any) -> set[Any]:
+    """Return the labels of a coordinate as objects of Python, each once."""
     return set(coordinate.values.tolist())
 
 
@@ -162,6 +163,7 @@ def _text(label: Any) -> str:
 
 
 def _list_of_names(dims: Any) -> str:
+    """Return names of dimensions as text, in parentheses."""
     return f"({', '.join(map(str, dims))})"
 
 

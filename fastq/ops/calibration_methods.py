@@ -229,23 +229,23 @@ def _percentile(counts: NDArray[np.int64], edges: Array, _: Any, target: Calibra
     In the symmetric scheme they may be on either side, so magnitudes are counted; else half of them are on each.
     """
     bins = counts.size // 2
-    before = sums_before(_magnitudes(counts) if target.symmetric else counts)
-    total = int(before[-1])
+    counts_before = sums_before(_magnitudes(counts) if target.symmetric else counts)
+    total = int(counts_before[-1])
     if target.symmetric:
-        most = int((100.0 - options.percentile) / 100.0 * total)
-        k = highest_bin(before, most)
+        most_cut = int((100.0 - options.percentile) / 100.0 * total)
+        k = highest_bin(counts_before, most_cut)
         end = float(edges[bins + k + 1])
         width = end - float(edges[bins + k])
-        not_cut = most - (total - int(before[k + 1]))
+        not_cut = most_cut - (total - int(counts_before[k + 1]))
         return Range(ends=(-end, end), widths=(width, width), elements_not_cut=(not_cut, not_cut))
-    most = int((100.0 - options.percentile) / 200.0 * total)
-    lowest = lowest_bin(before, most)
-    highest = highest_bin(before, most)
-    above = total - int(before[highest + 1])
+    most_cut = int((100.0 - options.percentile) / 200.0 * total)
+    lowest = lowest_bin(counts_before, most_cut)
+    highest = highest_bin(counts_before, most_cut)
+    above = total - int(counts_before[highest + 1])
     highest = max(lowest, highest)
     ends = float(edges[lowest]), float(edges[highest + 1])
     widths = float(edges[lowest + 1]) - ends[0], ends[1] - float(edges[highest])
-    return Range(ends=ends, widths=widths, elements_not_cut=(most - int(before[lowest]), most - above))
+    return Range(ends=ends, widths=widths, elements_not_cut=(most_cut - int(counts_before[lowest]), most_cut - above))
 
 
 FINE_OCTAVES = 5  # below the magnitude that hardly an element is above
@@ -254,24 +254,25 @@ FINE_OCTAVES = 5  # below the magnitude that hardly an element is above
 def _entropy(counts: NDArray[np.int64], edges: Array, minimum: Any, _: CalibrationTarget, options: Options) -> Range:
     """Return the range of least divergence of the elements that are not 0, as many bins on either side of it.
 
-    The two bins next to 0 are left out, so most elements in these are lost to the method. Bins are widened first where
-    hardly an element lies above the middle octaves: fewer bins tell the distribution as well.
+    The two bins next to 0 are left out. Bins that are narrower than those `FINE_OCTAVES` below the magnitude that
+    hardly an element is above are widened first. `minimum` tells whether the bin from 0 on may have zeros, which are
+    not lost with it.
     """
     bins = counts.size // 2
     units = edge_units(bins)
     half = options.quantized_bins // 2
-    others = counts.copy()
-    others[bins - 1 : bins + 1] = 0
-    total = int(others.sum())
+    counts_beside_0 = counts.copy()
+    counts_beside_0[bins - 1 : bins + 1] = 0
+    total = int(counts_beside_0.sum())
     steps = 0
     if total:
-        before = sums_before(_magnitudes(others))
-        reference = highest_bin(before, total // FEW)
+        counts_before = sums_before(_magnitudes(counts_beside_0))
+        reference = highest_bin(counts_before, total // FEW)
         steps = max((reference >> mantissa_bits(bins)) - FINE_OCTAVES, 0)
-    wide = widen(others if total else counts, steps)
-    used = int(np.flatnonzero(_magnitudes(wide))[-1]) + 1
-    is_whole = not total or used <= half
-    size = used if is_whole else least_divergent(wide, units, options.quantized_bins)
+    wide = widen(counts_beside_0 if total else counts, steps)
+    bins_in_use = int(np.flatnonzero(_magnitudes(wide))[-1]) + 1
+    is_whole = not total or bins_in_use <= half
+    size = bins_in_use if is_whole else least_divergent(wide, units, options.quantized_bins)
     end = float(np.ldexp(units[size], steps) * edges[bins + 1])
     lost = int(counts[bins - 1 : bins + 1].sum()) if minimum > 0.0 else int(counts[bins - 1])  # that are not 0
     is_lost = (size == half and not is_whole) or lost * 4 > int(counts.sum())

@@ -100,7 +100,7 @@ def bind_call(
     # zeros for callers who give no zero point, in one row
     zeros = parameters.zero_point.reshape(-1) if zero_point is None else None
     # Zero points of a dtype of ml_dtypes, such as int4, are converted to bytes at each call. But where validation has
-    # made another dtype of these, such as int16, other signs or floats, it has to do so at each call.
+    # made another dtype of these, such as int16, other signs or floats, validation has to do so at each call.
     storage: np.dtype[Any] | None = None
     if isinstance(zero_point, np.ndarray) and zero_point.dtype.kind == "V":
         storage = storage_of(zero_point.dtype)

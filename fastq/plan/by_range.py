@@ -92,8 +92,8 @@ def bind_work(
     if result is not None:
         in_steps = InSteps(request, spec, result, choice)
         return _with_new_parameters(work, in_steps.bind(x, target), choice.view)
-    bound = BoundLaunch(work.refuse, choice.write_parameters, choice.whole_plan or choice.write_parameters)
-    begin = choice.reduce.plan.begin if choice.whole_plan else tuple
+    bound = BoundLaunch(work.refuse, choice.write_parameters, choice.write_at_once or choice.write_parameters)
+    begin = choice.reduce.plan.begin if choice.write_at_once else tuple
     return _with_new_parameters(work, bound, choice.view, begin=begin)
 
 

@@ -34,7 +34,7 @@ from fastq.system.dtypes import Array
 class ParameterChoice:
     """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides.
 
-    `whole_plan` launches the reduction to ranges and the computation of parameters at once. It is None if Python has
+    `write_at_once` launches the reduction to ranges and the computation of parameters in one plan. It is None if Python has
     something to do between or after these: to compute the scale of the whole array, to search for better ranges, or to
     mark blocks with a NaN. `write_parameters` does all of it step by step.
     """
@@ -51,9 +51,9 @@ class ParameterChoice:
         marks_blocks = request.nan == "keep" and scale_format is not None and is_real(x.dtype)
         self.nan_parts = NanParts(x, granularity) if marks_blocks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
-        self.whole_plan = None
+        self.write_at_once = None
         if self.tensor_of is None and self.search is None and self.nan_parts is None:
-            self.whole_plan = driver.bind(self.reduce.plan.plan.then(self.plan))
+            self.write_at_once = driver.bind(self.reduce.plan.plan.then(self.plan))
 
     def write_parameters(
         self,

@@ -166,7 +166,7 @@ def _integers() -> list[QType]:
 
 
 def _floats() -> list[QType]:
-    """Return the formats whose codes are floats; those without a sign are for scales alone."""
+    """Return the formats whose codes are floats; those without a sign are for scales alone, those of 16 bits casts."""
     return [QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits <= 8 and row.sign]
 
 

@@ -353,7 +353,7 @@ class Convention:
 
     def _check_variants(self) -> None:
         """Raise an error unless variants name known conditions and fields, and give a valid row in each case."""
-        # these fields are read of a row as it is, before the case is known
+        # what these say must not depend on the case: some are read before it is known
         fixed = {"name", "system", "formats", "schemes", "compute_type", "operation_type", "zero_point", "codes_by"}
         names_of_fields = {field.name for field in fields(self)} - fixed - {"variants"}
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):

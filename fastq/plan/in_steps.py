@@ -34,9 +34,9 @@ from fastq.system.dtypes import Array
 class ParameterChoice:
     """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides.
 
-    `write_at_once` launches the reduction to ranges and the computation of parameters in one plan. It is None if Python has
-    something to do between or after these: to compute the scale of the whole array, to search for better ranges, or to
-    mark blocks with a NaN. `write_parameters` does all of it step by step.
+    `write_at_once` launches the reduction to ranges and the computation of parameters in one plan. It is None if Python
+    has something to do between or after these: to compute the scale of the whole array, to search for better ranges, or
+    to mark blocks with a NaN. `write_parameters` does all of it step by step.
     """
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:

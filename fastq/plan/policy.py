@@ -231,8 +231,8 @@ def can_draw_in_one_pass(layout: Layout) -> bool:
 def columns_stay_in_cache(layout: Layout, row_bytes: int, size: int, src: ElementType) -> bool:
     """Whether the rows of a few columns stay in the cache until they are visited again.
 
-    Many rows that are a multiple of some power of two apart share few places of a cache. Else many rows stay if the
-    array is a quarter of what outgrows the cache.
+    Many rows that are a multiple of `aliased_stride` apart share few places of a cache. Others stay if they are few, or
+    if the array is less than a quarter of what outgrows the cache.
     """
     tuned = tuning.current()
     if layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0:

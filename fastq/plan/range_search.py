@@ -125,8 +125,8 @@ class RangeSearch:
     def _by_sums(self, plan: LaunchPlan, x: Array, low: Array, high: Array) -> Ends:
         """Return the ends of the best ranges, by the sums of the errors of all candidates.
 
-        For large parts, which are read again for each stage of the search. A kernel that has whole parts does the same
-        in one launch.
+        For parts that are too large for the cache, or too few for the threads: each stage of the search reads x again.
+        A kernel that has whole parts does the same in one launch.
         """
         best = self._candidates_of_least_error(plan, x, low, high)
         moved = best > 0  # the first candidate is the whole range

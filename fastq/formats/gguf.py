@@ -324,7 +324,10 @@ _Q2_0 = (_D, Field("codes", 2, 16, 64, bits=2, stride=1))
 
 
 def _in_words(of: str, at: int, words: int, word: int, numbers: int, bits: int, low: int = 0, shift: int = 0) -> Field:
-    """Return fields of numbers whose words have some bits of each of several consecutive numbers."""
+    """Return the field of numbers of which each of some words, of `word` bytes from byte `at` on, has several in turn.
+
+    In IQ2_XXS each of 8 words of 8 bytes has the 8 bits of four codes from bit 0 on, and 7 bits of signs from bit 32.
+    """
     return Field(of, at, words * word, numbers, bits, stride=1, shift=shift, low=low, word=word)
 
 

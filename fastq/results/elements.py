@@ -76,7 +76,7 @@ def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -
     terms = {
         "code": code,
         "number": np.asarray(table.values, ftype)[codes] if table else code,
-        "scale": scale.astype(np.float64 if convention.by_range else ftype),
+        "scale": scale.astype(np.float64 if convention.by_range else ftype),  # F(n * scale) rounds a float64 product
         "tensor_scale": p.tensor_scale,
         "zero_point": zero_point.astype(ftype),
         "offset": zero_point.astype(ftype),
@@ -174,5 +174,5 @@ def codes_text(codes: Any, p: QParams, shape: tuple[int, ...], prefix: str) -> s
 
 
 def _ends(n: int) -> NDArray[np.intp]:
-    """Return the first and the last places of an axis, and one between them if there are more."""
+    """Return the first and the last places of an axis, and one between them if there are more, for NumPy's dots."""
     return np.arange(n) if n <= 2 * EDGE + 1 else np.array([*range(EDGE), n // 2, *range(n - EDGE, n)])

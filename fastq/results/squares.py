@@ -65,9 +65,9 @@ def noise_at(ratio: float, signal: SumOfSquares) -> SumOfSquares:
     """Return the sum of squared errors at which a signal has a ratio in decibels."""
     if not signal.number or ratio == math.inf:
         return SumOfSquares(0.0)
-    if not math.isfinite(ratio):
+    if not math.isfinite(ratio):  # of -inf errors are infinite, and of NaN they are NaN
         return SumOfSquares(-ratio)
-    steps = math.floor(ratio / _DECIBELS)
+    steps = math.floor(ratio / _DECIBELS)  # factors of 4, which go to the exponent, so that the rest is from 1/4 to 1
     number = signal.number * 10.0 ** ((steps * _DECIBELS - ratio) / 10)
     return SumOfSquares(number, signal.exponent - steps)
 

@@ -329,7 +329,7 @@ def _bind_conversion(
 def _plan(conversion: _BlockConversion, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
     """Plan the conversion of contiguous blocks; `streaming` says whether results go past the cache."""
     block_format = conversion.block_format
-    width = conversion.block_format.size
+    elements_of_work = conversion.block_format.size  # elements of a block, or as many as take as long to quantize
     args = None
     kernel = load_or_compile_block_loop(
         conversion.loop,
@@ -341,15 +341,21 @@ def _plan(conversion: _BlockConversion, data: Array, blocks: int, streaming: boo
         conversion.least_error,
     )
     if conversion.searches:
-        width *= _SEARCH
+        elements_of_work *= _SEARCH
     if conversion.weighted:
         args = np.zeros(1, KERNEL_ARGS)
         args["row_blocks"] = data.shape[-1] // block_format.size
         args["alike_rows"] = conversion.rows_each
-    threads = policy.threads_for(blocks * width)
+    threads = policy.threads_for(blocks * elements_of_work)
     operands = slots.WEIGHTED_BLOCKS if conversion.weighted else slots.COPY
     return plan_launch(
-        kernel, operands, args, blocks, threads, size=width, chunk_multiple=conversion.blocks_of_thread(data)
+        kernel,
+        operands,
+        args,
+        blocks,
+        threads,
+        size=elements_of_work,
+        chunk_multiple=conversion.blocks_of_thread(data),
     )
 
 

@@ -174,6 +174,7 @@ def check_tables(other: Any, x: Any, name: str, of: str) -> None:
     """Raise ValueError if two tables or columns, both of pandas or both of polars, have other labels."""
     ours = _labels_of_table(x)
     for key, theirs in _labels_of_table(other).items():
+        # a list is of polars, an Index of pandas: labels of the two libraries are not compared
         if key not in ours or (type(theirs) is list) != (type(ours[key]) is list) or _are_equal(theirs, ours[key]):
             continue
         a, b = list(theirs), list(ours[key])

@@ -180,8 +180,8 @@ def cpu_name() -> str:
     model = int(facts.get("model") or 0)
     names = (
         name
-        for name, *of, models in _CPUS
-        if (*of,) == vendor_and_family and any(model in name_of_model for name_of_model in models)
+        for name, vendor, family, ranges_of_models in _CPUS
+        if (vendor, family) == vendor_and_family and any(model in models for models in ranges_of_models)
     )
     return os.environ.get("NUMBA_CPU_NAME") or next(names, "default")
 

@@ -12,8 +12,8 @@ class Field(NamedTuple):
     stride + i`` has its bits from `shift` on at the bits ``low + k * pitch`` of the word. Bits of a number beyond its
     highest field are not cut off, but spill into the following bits, as in ggml's C code.
 
-    The codes of Q4_0 are 32 numbers of 4 bits in 16 bytes, with a stride of 16: byte i, which is a word, has the numbers
-    i and 16 + i, the first in its lowest bits.
+    The codes of Q4_0 are 32 numbers of 4 bits in 16 bytes, with a stride of 16: byte i, which is a word, has numbers i
+    and 16 + i, the first in its lowest bits.
     """
 
     # the numbers: "d" and "min" are scale and smallest value, or the units of those of sub-blocks, "scales" and "mins";

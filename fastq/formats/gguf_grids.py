@@ -17,8 +17,8 @@ class Grid:
     """A subset of the points whose coordinates are each one of a few levels.
 
     Points are ordered by the numbers whose digits, the lowest first, are the levels of the coordinates. So it is enough
-    to keep one bit for each such number: whether the point exists. Of the levels -8, 0 and 8, number 5 is ``2 + 1 * 3``,
-    so its point begins with 8, 0 and -8.
+    to keep one bit for each such number: whether the point exists. Of levels -8, 0 and 8, number 5 is ``2 + 1 * 3``, so
+    its point begins with 8, 0 and -8.
     """
 
     levels: tuple[int, ...]  # possible coordinates, in ascending order

@@ -92,7 +92,7 @@ def _resolve_histogram(arguments: Call, x: Array) -> BoundCall:
 
 HISTOGRAM = Operation(
     name="HISTOGRAM",
-    function="Calibrator.observe",
+    function="Calibrator.update",
     resolve=_resolve_histogram,
     options=HistogramOptions,
     operands=("x",),

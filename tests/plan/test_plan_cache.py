@@ -1,7 +1,10 @@
 """Calls whose launch plan is kept: they give what the reference gives, and notice all that validation notices."""
 
 import gc
+import importlib
 import math
+import operator
+import pkgutil
 import weakref
 
 import ml_dtypes
@@ -12,7 +15,7 @@ from catalogue import same_bytes, same_quantized, values
 from subprocesses import run
 
 import fastq
-from fastq import reference
+from fastq import ops, reference
 from fastq.formats.qtypes import QTYPES
 from fastq.ops.quantize import QUANTIZE_LINEAR
 from fastq.plan import cache, launch
@@ -686,3 +689,15 @@ def test_a_child_has_no_plans_of_its_parent():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     """
     run(code)
+
+
+def test_errors_name_functions_that_callers_can_call():
+    records = [
+        record
+        for module in pkgutil.iter_modules(ops.__path__, "fastq.ops.")
+        for record in vars(importlib.import_module(module.name)).values()
+        if isinstance(record, cache.Operation)
+    ]
+    assert records
+    for record in records:
+        assert callable(operator.attrgetter(record.function)(fastq)), record.name

@@ -1,6 +1,7 @@
 """Pack and unpack codes of 1 to 7 bits: dense in memory, in registers one a lane.
 
-The first code is in the lowest bits unless `highest_first` is asked for.
+The first code is in the lowest bits unless `highest_first` is asked for, as binarized values do by default: it is
+``bitorder="big"`` of the public functions.
 """
 
 from __future__ import annotations

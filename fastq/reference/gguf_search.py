@@ -145,7 +145,10 @@ def fit_signed_in_turn(x: Array, steps: int) -> tuple[Array, Array]:
 
 
 def fit_positive(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
-    """Choose a scale for codes 0..steps of numbers that are not negative; scales and codes, which are bytes."""
+    """Choose a scale for codes 0..steps of numbers that are not negative, as make_qp_quants of ggml does.
+
+    Return scales and codes. Codes are bytes in ggml, which wrap around instead of being clamped.
+    """
     largest = np.zeros(x.shape[1:], F)
     for row in x:
         largest = np.where(largest > row, largest, row)
@@ -158,12 +161,12 @@ def fit_positive(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
         return np.minimum(nearest(quotient), steps)
 
     inverse = F(steps) / largest
-    best = error(F(1) / inverse, nearest(inverse * x) & 0xFF)
+    best = error(F(1) / inverse, nearest(inverse * x) & 0xFF)  # the one candidate whose codes ggml does not clamp
     for k in (*range(-4, 0), *range(1, 5)):
         tried = (F(0.1) * F(k) + F(steps)) / largest
         new_error = error(F(1) / tried, code_of(tried * x))
         best, inverse = choose(new_error < best, (new_error, tried), (best, inverse))
-    whole = code_of(inverse * x).astype(F)
+    whole = code_of(inverse * x).astype(F)  # of which ggml takes sums before it stores bytes
     codes = np.mod(whole, F(256))
     scale = _in_turn(x, w, codes, (total(w * x * whole), total(w * whole * whole)), code_of, has_others=True)
     return _unless_zero(largest, scale, codes)

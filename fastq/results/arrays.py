@@ -34,11 +34,14 @@ if TYPE_CHECKING:
     from fastq.results.explanation import Explanation
 
 
-def _dtype_of_codes(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype with the name of the format, if that dtype was asked for."""
+def _dtype_of_codes(qtype: QType, asked: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype in which a caller asks for codes; raise TypeError for any but the one that the format has.
+
+    That is the dtype of ml_dtypes for packed integers, such as int4, and the dtype of storage for all other formats.
+    """
     name_of_codes = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
     expected = f"{name_of_codes}, the dtype of the codes"
-    name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", expected).name
+    name = as_str(asked, "dtype") if issubclass(type(asked), str) else as_dtype(asked, "dtype", expected).name
     if name != name_of_codes:
         raise TypeError(f"dtype must be {expected}, not {shown(name)}")
     dtype_of_codes = qtype.storage if name_of_codes == qtype.storage.name else getattr(imports.ml_dtypes(), name, None)

@@ -52,7 +52,12 @@ class CfPacking(NamedTuple):
 
     @property
     def nearest_error(self) -> float:
-        """Half a step plus the rounding of differences, quotients, products and sums, and of scale and offset."""
+        """Upper bound of the error of a value that has the nearest code.
+
+        That is half a step, plus half of epsilon for each number that is rounded: relative to the reach of codes for
+        the difference from the offset, the quotient, the scale and the product, and to the largest number for the sum
+        and the offset.
+        """
         if self.rounding_error < self.scale / 2:  # a tiny range, all of whose values become the offset
             return self.rounding_error
         offset = float(self.offset)

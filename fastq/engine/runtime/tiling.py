@@ -301,11 +301,14 @@ def _squares(axes: Axes, transposed: TransposedAxis, elements: Elements, demands
 
 
 def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
-    """Return the bytes from row to row of x, or of y, if squares of `rows` rows are to begin with its lines, else 0.
+    """Return (step of x, 0) or (0, step of y): the bytes from row to row of the array whose lines squares begin with.
 
-    Memory of NumPy begins 16 bytes after a line, so that squares from the first row on would share their lines with the
-    next ones; and where columns are a multiple of 4 KiB apart, as of (1024, 1024) float32, few of these stay in a cache
-    until then: decision D50.
+    The tiler then makes the first square shorter, so that all others begin on a line of the cache. It is x if both
+    could be. With (0, 0) squares begin at the first row: there are few of them, or they do not fill whole lines.
+
+    Memory of NumPy begins 16 bytes after a line, so each square of `rows` rows would share lines with the next one. A
+    cache does not keep these until the next square is visited if columns are a multiple of 4 KiB apart, as those of
+    (1024, 1024) float32 are: decision D50.
     """
     if axes.sizes[axis] < _MANY_SQUARES * rows:
         return 0, 0

@@ -83,7 +83,13 @@ def root_of(spec, x, count):
 
 @traced
 def weight_of(spec, value, importance, mean, root):
-    """Return the weight of a value."""
+    """Return the weight of the error of a value, which ggml has of its own for each kind of format.
+
+    With importance it is that alone for Q6_K, the one of 6 bits, else that times the root of the mean square plus the
+    value's own square. Without, grids and other formats around 0 have the square, to which some grids add a share of
+    the mean; formats with minima have the magnitude, to which all but Q2_K, the one of 2 bits, add the root of the mean
+    square.
+    """
     if spec.weighted:
         return importance if spec.block_format.bits == 6 else importance * v.sqrt(mean + value * value)
     if not _is_magnitude(spec.block_format):

@@ -175,6 +175,7 @@ def arrange(
     orders = _candidate_orders(
         x, out, granularity, has_given_parameters=has_given_parameters, reads_x_alone=reads_x_alone
     )
+    view: View | None = None
     for order in orders:
         view = _view_in_order(x, out, granularity, order)
         if view is None:
@@ -194,8 +195,9 @@ def arrange(
                 only_reads=reads_x_alone,
             )
         ):
-            return view if view.is_direct else view.of(x, out, dtype, only_reads=only_reads)
-    raise AssertionError("kept axes in front always have a layout")
+            break
+    assert view is not None, "kept axes in front always have a layout"
+    return view if view.is_direct else view.of(x, out, dtype, only_reads=only_reads)
 
 
 def _candidate_orders(

@@ -24,7 +24,7 @@ def atomic_store(context, builder, sig, where, value):
 
 
 def _fetch(name: str, operation: str, doc: str):
-    """Make an instruction that changes a word by an operation of LLVM's `atomicrmw`, and returns what it was."""
+    """Make an instruction that changes a word by an operation of LLVM's "atomicrmw", and returns what it was."""
 
     @instruction(lambda where, value: types.int64(_WORD, types.int64), name, doc)
     def fetch(context, builder, sig, where, value):

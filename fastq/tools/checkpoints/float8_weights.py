@@ -106,8 +106,8 @@ def float8_weight(source: ModelFolder, module: str, spec: TensorSpec, rule: Bloc
 def _scale_of(source: ModelFolder, module: str, codes: TensorSpec) -> TensorSpec | None:
     """Return the tensor with the scales of codes, None without one.
 
-    `proj.weight` has its scale in `proj.weight_scale`, and a tensor of experts, `experts.down_proj`, in
-    `experts.down_proj_scale`.
+    "proj.weight" has its scale in "proj.weight_scale", and a tensor of experts, "experts.down_proj", in
+    "experts.down_proj_scale".
     """
     is_of_experts = module == codes.name  # which does not end in ".weight": no module of its own has the tensor
     if is_of_experts:

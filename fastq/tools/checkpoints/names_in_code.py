@@ -451,8 +451,8 @@ class Code:
     def _attribute(self, thing: Thing, name: str) -> Things:
         """Look up an attribute of what an expression may stand for.
 
-        Of other packages only names are known: `nn.Linear` is a class, `nn.functional` a module or a function, and
-        `Linear.forward` a member of the class.
+        Of other packages only names are known: "nn.Linear" is a class, "nn.functional" a module or a function, and
+        "Linear.forward" a member of the class.
         """
         match thing:
             case External() if thing.is_class and not name[:1].isupper():

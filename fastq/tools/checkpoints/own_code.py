@@ -251,7 +251,7 @@ def kind_in_code(module: str, classes: Classes) -> str | None:
 def _classes_of(module: str, classes: Classes) -> frozenset[str]:
     """Return the classes of a module by its own name, or by that of the container of which it is an item.
 
-    Those of "h.0.proj" are given to `proj`; those of "h.0.blocks.2.1" to `blocks`, whose items may be containers.
+    Those of "h.0.proj" are given to "proj"; those of "h.0.blocks.2.1" to "blocks", whose items may be containers.
     """
     *parents, name = module.split(".")
     if found := _classes_of_name(name, classes):

@@ -161,7 +161,7 @@ def _with_floats_beside(weight: QuantizedElsewhere, modules: Mapping[str, list[T
     """Return a weight with the other floats of its module, except biases, or of its layer if that is a part of one.
 
     Programs have names for parameters that are not listed here, and copied as weights they would be wrong. A layer is a
-    part of a module that has several weights, as `experts.gate_up_proj_blocks` and `experts.down_proj_blocks`.
+    part of a module that has several weights, as "experts.gate_up_proj_blocks" and "experts.down_proj_blocks".
     """
     module = weight.codes.name.rpartition(".")[0]
     layer = _WORDS_AT_END.sub("", weight.codes.name)

@@ -25,8 +25,8 @@ import termios
 
 FASTQ = "import sys; sys.argv[0] = 'fastq'; from fastq.tools.cli.command import main; main()"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-COMMANDS = ["bench", "bitround", "check", "compare", "completion", "conventions", "convert", "demo", "dequantize"]
-COMMANDS += ["gguf", "info", "inspect", "pack", "quantize", "suggest", "warmup"]
+COMMANDS = ["bench", "binarize", "bitround", "check", "compare", "completion", "conventions", "convert", "demo"]
+COMMANDS += ["dequantize", "gguf", "info", "inspect", "pack", "quantize", "suggest", "warmup"]
 
 
 class Terminal:

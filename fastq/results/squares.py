@@ -37,11 +37,16 @@ def is_held(number: float) -> bool:
 def add_up(sums: Sequence[SumOfSquares]) -> SumOfSquares:
     """Return the total of sums of squares, rounded once."""
     exponent = max((each.exponent for each in sums if each.number), default=0)
-    total = total_of([math.ldexp(each.number, 2 * (each.exponent - exponent)) for each in sums if each.number])
+    total = _total_in_units(sums, exponent)
     if math.isinf(total) and all(math.isfinite(each.number) for each in sums):
         exponent += 32  # as each number is less than 2**1024, this makes room for 2**64 of them
-        total = total_of([math.ldexp(each.number, 2 * (each.exponent - exponent)) for each in sums if each.number])
+        total = _total_in_units(sums, exponent)
     return SumOfSquares(total, exponent)
+
+
+def _total_in_units(sums: Sequence[SumOfSquares], exponent: int) -> float:
+    """Return the total of sums of squares in units of ``4**exponent``; infinite if a float does not hold it."""
+    return total_of([math.ldexp(each.number, 2 * (each.exponent - exponent)) for each in sums if each.number])
 
 
 def total_of(parts: list[float]) -> float:
